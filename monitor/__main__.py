@@ -1,0 +1,5 @@
+"""`python -m monitor` is `floorwatch`."""
+
+from monitor.cli import main
+
+main()

@@ -1,0 +1,64 @@
+"""Where the daemon's own words go: the address it serves on, the Alertmanagers it tells."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated
+
+from pydantic import Field, PlainValidator
+
+from monitor.config import addresses
+from monitor.config.errors import Expected
+from monitor.config.values import PathText, Section, Switch, duration
+
+_LISTEN = re.compile(r"(?P<host>\[[0-9A-Fa-f:.%\w-]+\]|[A-Za-z0-9._-]+):(?P<port>[0-9]{1,5})")
+
+
+def _listen_address(value: object) -> str:
+    found = _LISTEN.fullmatch(value) if isinstance(value, str) else None
+    if found is None or int(found["port"]) > 65535:
+        raise Expected("host:port such as 127.0.0.1:9838, or [::]:9838 for every interface", value)
+    return found[0]
+
+
+class ListenConfig(Section):
+    """Where the daemon serves its metrics and status page. Port 0 takes any free port."""
+
+    address: Annotated[str, PlainValidator(_listen_address)] = "127.0.0.1:9838"
+    web_config: PathText | None = None
+    lifecycle: Switch = False
+
+    @property
+    def host(self) -> str:
+        """The host to bind to, an IPv6 address without its brackets."""
+        return self.address.rpartition(":")[0].strip("[]")
+
+    @property
+    def port(self) -> int:
+        """The port to bind to."""
+        return int(self.address.rpartition(":")[2])
+
+
+def _alertmanager_address(value: object) -> addresses.Address:
+    if not isinstance(value, str):
+        raise Expected("an address such as http://127.0.0.1:9093", value)
+    address = addresses.parse(value, default_path="")
+    if address.unix_socket is not None:
+        raise Expected("an http or https address", value)
+    return address
+
+
+class AlertmanagerConfig(Section):
+    """One Alertmanager. Its URL may have a path prefix; `/api/v2/alerts` is added to it."""
+
+    address: Annotated[addresses.Address, PlainValidator(_alertmanager_address)] = Field(
+        alias="url"
+    )
+    timeout_seconds: Annotated[float, PlainValidator(duration(0.1, 300.0))] = Field(
+        default=5.0, alias="timeout"
+    )
+
+    @property
+    def url(self) -> str:
+        """The address without credentials and without a trailing slash."""
+        return self.address.url.rstrip("/")

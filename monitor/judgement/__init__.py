@@ -1,0 +1,1 @@
+"""Judgement: rates, load and floor -> verdict, causes, alarms."""

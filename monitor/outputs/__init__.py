@@ -1,0 +1,1 @@
+"""Output: metrics, alerts, status page and API, terminal, recordings; no output decides."""

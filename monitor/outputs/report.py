@@ -1,0 +1,83 @@
+"""The text of `floorwatch check`: what was found, how, and what is not known and why."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from textwrap import shorten
+
+from monitor.model import GpuStatus, Status, TargetStatus
+
+BECAUSE_WIDTH = 110
+"""A step's sources fill pages; the status and the catalogue files have them in full."""
+
+
+def check_report(status: Status, doubts: tuple[str, ...] = ()) -> str:
+    """One block per target and one line per GPU, plain text."""
+    lines = [f"warning: {doubt}" for doubt in doubts]
+    for target in status.targets:
+        lines += [*_target(target), ""]
+    if not status.targets:
+        lines += ["no targets are configured", ""]
+    if status.nvml_up:
+        lines += [_gpu(gpu) for gpu in status.gpus] or ["this host has no GPUs"]
+    else:
+        lines.append(f"GPUs: unknown: {status.nvml_reason}")
+    return "\n".join(lines)
+
+
+def _target(target: TargetStatus) -> Iterator[str]:
+    state = "ok" if target.up else "PROBLEM"
+    yield f"{target.name} ({target.url}): {state}"
+    if target.problem is not None:
+        yield f"  {target.problem.reason.value}: {target.problem.detail}"
+        if target.problem.hint:
+            yield f"  try: {target.problem.hint}"
+    if target.engine is not None:
+        version = target.engine_version or "version unknown"
+        yield f"  engine     {target.engine} {version}, model {target.model or 'unknown'}"
+        precision = target.precision or "unknown"
+        yield f"  precision  {precision}, KV cache {target.kv_cache_dtype or 'unknown'}"
+        sizes = (target.tensor_parallel, target.pipeline_parallel, target.data_parallel)
+        tensor, pipeline, data = ("unknown" if size is None else size for size in sizes)
+        yield f"  parallel   tensor {tensor}, pipeline {pipeline}, data {data}"
+    if target.up:
+        running, waiting = _number(target.requests_running), _number(target.requests_waiting)
+        yield f"  load       {running} running, {waiting} waiting"
+        yield f"  tokens     counted by {target.token_source or 'nothing yet'}"
+    names = ", ".join(
+        f"{'GPU ' + str(gpu.gpu) if gpu.gpu is not None else gpu.uuid} {gpu.name}".strip()
+        for gpu in target.gpus
+    )
+    count = "unknown" if target.gpu_count is None else target.gpu_count
+    yield f"  GPUs       {count}{': ' + names if names else ''}"
+    for floor in target.expectation.floors:
+        mark = "in force" if floor is target.expectation.in_force else "known"
+        yield (
+            f"  floor      {floor.tokens_per_second:.1f} tokens/s per GPU "
+            f"by rule {floor.rule.value} ({mark})"
+        )
+        for step in floor.steps:
+            unit = f" {step.unit}" if step.unit else ""
+            because = shorten(step.because, BECAUSE_WIDTH, placeholder=" ...")
+            yield f"             {step.what}: {step.value:.6g}{unit} ({because})"
+        if floor.why_not:
+            yield f"             may not judge: {floor.why_not}"
+    for line in target.unknown:
+        yield f"  unknown    {line.what}: {line.reason}"
+    for note in target.notes:
+        yield f"  note       {note}"
+
+
+def _gpu(gpu: GpuStatus) -> str:
+    reading = gpu.reading
+    if not gpu.up:
+        return f"GPU {reading.index} {reading.uuid or ''}: LOST: {reading.error}"
+    entry = gpu.catalogue_id or "not in the catalogue"
+    memory = reading.memory_total_bytes
+    size = "" if memory is None else f", {memory / 2**30:.0f} GiB"
+    users = f", serves {', '.join(gpu.targets)}" if gpu.targets else ""
+    return f"GPU {reading.index} {reading.name or 'unnamed'} ({entry}){size}{users}"
+
+
+def _number(value: float | None) -> str:
+    return "unknown" if value is None else f"{value:.0f}"

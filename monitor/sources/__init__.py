@@ -1,0 +1,1 @@
+"""Input: HTTP pages, server info, NVML, discovery, recordings; every failure a named Problem."""

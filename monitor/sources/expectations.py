@@ -1,0 +1,204 @@
+"""Finds and reads the catalogue, `expectations/gpus/<id>.toml`, into GPU specs.
+
+Rules of this file:
+
+1. It reads and words; what a file may hold is said in `gpu_file.py`.
+2. The first fault stops the reading, as one line: file, table, key, what is wrong, what is
+   expected, what to do. Half a catalogue is not used.
+3. An operator's own folder may be given after the shipped one; its entries replace those of
+   the same id.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import difflib
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from monitor.model import Confidence, Figure, GpuSpec
+from monitor.sources.gpu_file import (
+    PRECISIONS,
+    FigureTable,
+    GpuFile,
+    Match,
+    Source,
+    Table,
+    faults,
+    figures,
+)
+
+_PACKAGE = Path(__file__).parents[1]
+
+_CONFIDENCES = ", ".join(f'"{confidence}"' for confidence in Confidence)
+_EXPECTED = {
+    "value": "a finite number above 0",
+    "confidence": f"one of {_CONFIDENCES}",
+    "kind": f"one of {_CONFIDENCES}",
+    "density": '"dense" or "sparse"',
+    "sources": "a list of keys of [sources.<key>] tables",
+    "id": "lower-case letters, digits and hyphens, as in the file name",
+    "vendor": '"nvidia", "amd" or "intel"',
+    "url": "an https:// address",
+    "checked": "a date such as 2026-11-30",
+    "names": "a list of whole NVML names",
+    "pci_device_ids": 'a list of four hex digits in lower case, such as "2901"',
+    "memory_mib": "a whole number of MiB above 0",
+    "unsupported_precisions": f"a list from {', '.join(PRECISIONS)}",
+}
+_FIGURES = ("memory", "memory_bandwidth", "power_limit", "multiprocessors", "boost_clock")
+_FIGURE = "a table with value, unit, confidence and sources"
+_PEAK = "a table with value, unit, precision, density, confidence and sources"
+
+
+class ExpectationInvalid(Exception):
+    """An expectation file that cannot be used: one line that says where, what and what to do."""
+
+
+def default_directory() -> Path:
+    """Give the expectations folder: the package's own copy, else the checkout's."""
+    inside = _PACKAGE / "_expectations"
+    return inside if inside.is_dir() else _PACKAGE.parent / "expectations"
+
+
+def load_catalogue(directory: Path, *more: Path) -> tuple[GpuSpec, ...]:
+    """Read `gpus/*.toml` of each folder; an entry of a later folder replaces its namesake.
+
+    Raises ExpectationInvalid at the first file that cannot be used.
+    """
+    specs: dict[str, GpuSpec] = {}
+    for folder in (directory, *more):
+        for path in _files(folder):
+            spec = _spec(_read(path))
+            specs[spec.id] = spec
+    return tuple(specs.values())
+
+
+def catalogue_date(directory: Path) -> dt.date:
+    """Give the date at which the newest file of the catalogue was checked against sources."""
+    return max(_read(path).checked for path in _files(directory))
+
+
+def _files(folder: Path) -> list[Path]:
+    files = sorted(
+        path
+        for path in (folder / "gpus").glob("*.toml")
+        if path.is_file() and not path.name.startswith(".")
+    )
+    if not files:
+        raise _invalid(
+            folder, "holds no gpus/*.toml; expected one file per GPU: give the folder above gpus/"
+        )
+    return files
+
+
+def _read(path: Path) -> GpuFile:
+    try:
+        tables = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError) as fault:
+        raise _invalid(
+            path, f"is not readable TOML ({fault}); expected UTF-8 text: correct or remove it"
+        ) from None
+    try:
+        file = GpuFile.model_validate(tables)
+    except ValidationError as invalid:
+        raise _invalid(path, _first_fault(invalid)) from None
+    for wrong in faults(file, path.stem):
+        raise _invalid(path, wrong)
+    return file
+
+
+def _invalid(path: Path, fault: str) -> ExpectationInvalid:
+    line = " ".join(f"{path}: {fault}".split())
+    return ExpectationInvalid("".join(c if c.isprintable() else "?" for c in line))
+
+
+def _first_fault(invalid: ValidationError) -> str:
+    # An unknown key first: a misspelt key is also reported as missing, which says less.
+    found = sorted(
+        invalid.errors(include_url=False), key=lambda fault: fault["type"] != "extra_forbidden"
+    )
+    fault = found[0]
+    names = [str(part) for part in fault["loc"] if isinstance(part, str)]
+    table, key = names[:-1], names[-1]
+    where = f"[{'.'.join(table)}] {key}" if table else key
+    if fault["type"] == "extra_forbidden":
+        known = _known_keys(table)
+        near = difflib.get_close_matches(key, known, n=1)
+        hint = f'did you mean "{near[0]}"?' if near else "remove it"
+        return f"{where}: unknown key; expected one of {', '.join(known)}: {hint}"
+    expected = _expected(table, key)
+    if fault["type"] == "missing":
+        return f"{where}: missing; expected {expected}: add it"
+    shown = repr(fault["input"])
+    shown = shown if len(shown) <= 60 else f"{shown[:57]}..."
+    return f"{where}: {shown} is not valid; expected {expected}: correct it"
+
+
+def _expected(table: list[str], key: str) -> str:
+    if table and table[0].endswith("_peaks") and len(table) == 1:
+        return _PEAK
+    if not table and key in ("match", "sources"):
+        return f"a table [{key}]"
+    return _EXPECTED.get(key, "a text" if table or key not in _FIGURES else _FIGURE)
+
+
+def _known_keys(table: list[str]) -> list[str]:
+    model: type[Table] = FigureTable
+    if not table:
+        model = GpuFile
+    elif table[0] == "match":
+        model = Match
+    elif table[0] == "sources":
+        model = Source
+    return list(model.model_fields)
+
+
+def _spec(file: GpuFile) -> GpuSpec:
+    return GpuSpec(
+        id=file.id,
+        vendor=file.vendor,
+        names=tuple(file.match.names),
+        pci_device_ids=tuple(file.match.pci_device_ids),
+        compute_capability=file.compute_capability,
+        memory_gb=_figure(file, file.memory),
+        memory_bandwidth_gb_per_second=_figure(file, file.memory_bandwidth),
+        dense_peaks={p: _figure(file, table) for p, table in file.dense_peaks.items()},
+        sparse_peaks={p: _figure(file, table) for p, table in file.sparse_peaks.items()},
+        tdp_w=None if file.power_limit is None else _figure(file, file.power_limit),
+        multiprocessors=None if file.multiprocessors is None else int(file.multiprocessors.value),
+        boost_clock_mhz=None if file.boost_clock is None else file.boost_clock.value,
+        nvml_memory_mib=file.match.memory_mib,
+        notes=tuple(_notes(file)),
+    )
+
+
+def _figure(file: GpuFile, table: FigureTable) -> Figure:
+    return Figure(
+        value=table.value,
+        unit=table.unit,
+        sources=tuple(_source_words(file.sources[key]) for key in table.sources),
+        confidence=table.confidence,
+        precision=table.precision,
+        density=table.density,
+        disagreement=table.disagreement,
+    )
+
+
+def _source_words(source: Source) -> str:
+    return source.title if source.url is None else f"{source.title} <{source.url}>"
+
+
+def _notes(file: GpuFile) -> Iterator[str]:
+    yield from file.notes
+    if file.unsupported_precisions:
+        yield f"no tensor path for {', '.join(file.unsupported_precisions)}"
+    for where, table in figures(file):
+        if table.note is not None and not where.startswith("sparse_peaks"):
+            yield f"{where}: {table.note}"
+    for precision, table in file.measured_peaks.items():
+        sources = "; ".join(_source_words(file.sources[key]) for key in table.sources)
+        yield f"measured dense {precision}: {table.value:g} {table.unit} ({sources})"

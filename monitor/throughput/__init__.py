@@ -1,0 +1,1 @@
+"""Throughput: cumulative counters -> tokens per second per server, replica and GPU."""
