@@ -7,12 +7,14 @@ Rules of this file:
 2. A rate per GPU of a tensor-parallel server is a share, not a measurement of that GPU, and
    is called so.
 3. What cannot be told apart (several servers, more GPUs than one of them needs) is unknown,
-   with the key that settles it.
+   with the key that settles it. Only a server on another host, or a host without NVML, has
+   its GPUs numbered 0 to n-1: here such a number would name a GPU that may be another's.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from monitor.model import Attribution, GpuReading, GpuShare, ServerInfo, TargetSpec, Unknown
 
@@ -20,6 +22,18 @@ ENGINE_PROCESSES = {"vllm": ("vllm::", "vllm "), "sglang": ("sglang::",)}
 """How engines name the processes that hold a GPU (lower case, start of the process title)."""
 
 _SET_GPUS = "set `gpus: [...]` (or `gpu_count:` for a server on other hosts)"
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """The GPUs of a target and how they were found; `shares` None: why they were not.
+
+    `numbered`: where only their count is known, they may be called 0 to n-1.
+    """
+
+    shares: tuple[GpuShare, ...] | None
+    how: str
+    numbered: bool = False
 
 
 def world_size(spec: TargetSpec, info: ServerInfo | None, replicas: int) -> int | None:
@@ -31,12 +45,9 @@ def world_size(spec: TargetSpec, info: ServerInfo | None, replicas: int) -> int 
     told = info or ServerInfo()
     tensor = spec.tensor_parallel or told.tensor_parallel
     pipeline = spec.pipeline_parallel or told.pipeline_parallel or 1
-    data = spec.data_parallel or told.data_parallel or max(1, replicas)
     if tensor is None:
         return None
-    if told.data_parallel_attention:
-        data = 1
-    return tensor * pipeline * data
+    return tensor * pipeline * (1 if told.data_parallel_attention else _ranks(spec, info, replicas))
 
 
 def attribute(
@@ -56,16 +67,19 @@ def attribute(
     leaves its GPUs to be found out.
     """
     world = world_size(spec, info, len(replicas))
-    chosen, how = _chosen(spec, engine, world, readings, local=local, alone=alone)
-    if chosen is None:
-        count = spec.gpu_count or world
-        if count is None:
-            return Attribution(None, how="", unknown=Unknown("gpus", f"{how}: {_SET_GPUS}"))
-        shares = tuple(GpuShare(index, "", spec.gpu or "", "", 0.0) for index in range(count))
-        how = "configured gpu_count" if spec.gpu_count else "the server's parallelism"
-        return Attribution(count, _spread(spec, info, shares, count, replicas), how)
-    count = spec.gpu_count or max(len(chosen), world or 0)
-    return Attribution(count, _spread(spec, info, chosen, count, replicas), how)
+    found = _find_gpus(spec, engine, world, _distinct(readings), local=local, alone=alone)
+    if found.shares is not None:
+        count = spec.gpu_count or max(len(found.shares), world or 0)
+        return Attribution(count, _spread(spec, info, found.shares, count, replicas), found.how)
+    count = spec.gpu_count or world or 0
+    unknown = Unknown("gpus", f"{found.how}: {_SET_GPUS}")
+    if not count:
+        return Attribution(None, unknown=unknown)
+    how = "configured gpu_count" if spec.gpu_count else "the server's parallelism"
+    if not found.numbered:
+        return Attribution(count, (), how, unknown)
+    shares = tuple(GpuShare(index, "", spec.gpu or "", "", 0.0) for index in range(count))
+    return Attribution(count, _spread(spec, info, shares, count, replicas), how)
 
 
 def share_gpus(attributions: Mapping[str, Attribution]) -> dict[str, Attribution]:
@@ -76,11 +90,9 @@ def share_gpus(attributions: Mapping[str, Attribution]) -> dict[str, Attribution
             if share.uuid:
                 users.setdefault((share.gpu, share.uuid), []).append(target)
     return {
-        target: Attribution(
-            attribution.gpu_count,
-            tuple(_shared(share, target, users) for share in attribution.shares),
-            attribution.how,
-            attribution.unknown,
+        target: replace(
+            attribution,
+            shares=tuple(_shared(share, target, users) for share in attribution.shares),
         )
         for target, attribution in attributions.items()
     }
@@ -90,14 +102,16 @@ def _shared(
     share: GpuShare, target: str, users: Mapping[tuple[int | None, str], list[str]]
 ) -> GpuShare:
     others = tuple(name for name in users.get((share.gpu, share.uuid), ()) if name != target)
-    if not others:
-        return share
-    return GpuShare(
-        share.gpu, share.uuid, share.name, "shared", share.fraction, share.replica, others
-    )
+    return replace(share, attribution="shared", shared_with=others) if others else share
 
 
-def _chosen(
+def _distinct(readings: Sequence[GpuReading]) -> tuple[GpuReading, ...]:
+    """The GPUs, each once: a lost one may stand there twice, as NVML's index without a UUID."""
+    named = {reading.index for reading in readings if reading.uuid}
+    return tuple(reading for reading in readings if reading.uuid or reading.index not in named)
+
+
+def _find_gpus(
     spec: TargetSpec,
     engine: str | None,
     world: int | None,
@@ -105,36 +119,34 @@ def _chosen(
     *,
     local: bool,
     alone: bool,
-) -> tuple[tuple[GpuShare, ...] | None, str]:
-    """(GPUs, how they were found) or (None, why not)."""
+) -> _Found:
+    everyone = tuple(_share(reading) for reading in readings)
     if spec.gpus == ("all",):
         if not readings:
-            return None, "`gpus: all`, but no GPU of this host is known"
-        return tuple(_share(reading) for reading in readings), "configured: all"
+            return _Found(None, "`gpus: all`, but no GPU of this host is known", numbered=True)
+        return _Found(everyone, "configured: all")
     if spec.gpus is not None:
-        return tuple(_find(wanted, readings, spec) for wanted in spec.gpus), "configured"
+        return _Found(tuple(_find(wanted, readings, spec) for wanted in spec.gpus), "configured")
     if spec.gpu_count is not None:
-        return None, "only the number of GPUs is configured"
+        return _Found(None, "only the number of GPUs is configured", numbered=True)
     if not local:
-        return None, "the server is on another host"
+        return _Found(None, "the server is on another host", numbered=True)
     if not readings:
-        return None, "no GPU of this host is known"
+        return _Found(None, "no GPU of this host is known", numbered=True)
     if not alone:
-        return None, "several servers on this host leave their GPUs to be found"
+        return _Found(None, "several servers on this host leave their GPUs to be found")
+    if world == len(readings) or (len(readings) == 1 and world is None):
+        return _Found(everyone, "all GPUs of this host")
     ours = tuple(_share(reading) for reading in readings if _runs_engine(reading, engine or ""))
     if ours and world in (None, len(ours)):
-        return ours, "GPUs that run this engine's processes (NVML)"
-    if world == len(readings) or (len(readings) == 1 and world is None):
-        return tuple(_share(reading) for reading in readings), "all GPUs of this host"
-    return None, f"{len(readings)} GPUs on this host, parallelism {world or 'unknown'}"
+        return _Found(ours, "GPUs that run this engine's processes (NVML)")
+    return _Found(None, f"{len(readings)} GPUs on this host, parallelism {world or 'unknown'}")
 
 
 def _runs_engine(reading: GpuReading, engine: str) -> bool:
     starts = ENGINE_PROCESSES.get(engine, ())
     return any(
-        (process.name or "").lower().startswith(starts)
-        for process in reading.compute_procs or ()
-        if starts
+        (process.name or "").lower().startswith(starts) for process in reading.compute_procs or ()
     )
 
 
@@ -144,7 +156,8 @@ def _find(wanted: int | str, readings: Sequence[GpuReading], spec: TargetSpec) -
             return _share(reading)
         for slice_ in reading.mig_devices:
             if wanted == slice_.uuid:
-                return GpuShare(reading.index, slice_.uuid, f"{reading.name} MIG", "", 0.0)
+                name = f"{reading.name or 'GPU'} MIG"
+                return GpuShare(reading.index, slice_.uuid, name, "", 0.0)
     if isinstance(wanted, int):
         return GpuShare(wanted, "", spec.gpu or "", "", 0.0)
     return GpuShare(None, wanted, spec.gpu or "", "", 0.0)
@@ -162,37 +175,55 @@ def _spread(
     replicas: Sequence[str],
 ) -> tuple[GpuShare, ...]:
     """Give each GPU its fraction of the server's (or its replica's) rate."""
-    attention = info is not None and bool(info.data_parallel_attention)
-    owners = {} if attention else _owners(spec, shares, count, replicas)
-    spread = []
-    for share in shares:
-        owner = owners.get(id(share))
-        if owner is not None:
-            siblings = sum(1 for other in owners.values() if other == owner)
-            spread.append(
-                GpuShare(share.gpu, share.uuid, share.name, "replica", 1.0 / siblings, owner)
-            )
-        else:
-            name = "single" if count == 1 else "share"
-            spread.append(GpuShare(share.gpu, share.uuid, share.name, name, 1.0 / count))
-    return tuple(spread)
+    owners = _owners(spec, info, shares, count, replicas)
+    if not owners:
+        name = "single" if count == 1 else "share"
+        return tuple(replace(share, attribution=name, fraction=1.0 / count) for share in shares)
+    return tuple(
+        replace(share, attribution="replica", fraction=1.0 / owners.count(owner), replica=owner)
+        for share, owner in zip(shares, owners, strict=True)
+    )
 
 
 def _owners(
-    spec: TargetSpec, shares: tuple[GpuShare, ...], count: int, replicas: Sequence[str]
-) -> dict[int, str]:
-    """Which replica each GPU belongs to: as configured, else in order of rank."""
-    if len(replicas) < 2:
-        return {}
+    spec: TargetSpec,
+    info: ServerInfo | None,
+    shares: tuple[GpuShare, ...],
+    count: int,
+    replicas: Sequence[str],
+) -> tuple[str, ...]:
+    """The replica of each GPU, as configured, else in order of rank; empty: not by replica."""
+    if len(replicas) < 2 or (info is not None and info.data_parallel_attention):
+        return ()
     if spec.replica_gpus:
-        return {
-            id(share): replica
-            for replica, wanted in spec.replica_gpus.items()
-            for share in shares
-            if share.gpu in wanted or share.uuid in wanted
-        }
-    if len(shares) != count or count % len(replicas):
-        return {}
-    each = count // len(replicas)
+        return _configured_owners(spec, shares, replicas)
+    ranks = _ranks(spec, info, len(replicas))
+    if len(shares) != count or count % ranks:
+        return ()
     ordered = sorted(replicas, key=lambda name: (len(name), name))
-    return {id(share): ordered[number // each] for number, share in enumerate(shares)}
+    if ranks != len(replicas):
+        # A rank that has no series yet has its GPUs all the same.
+        ordered = [str(rank) for rank in range(ranks)]
+        if not set(replicas) <= set(ordered):
+            return ()
+    each = count // ranks
+    return tuple(ordered[number // each] for number in range(count))
+
+
+def _configured_owners(
+    spec: TargetSpec, shares: tuple[GpuShare, ...], replicas: Sequence[str]
+) -> tuple[str, ...]:
+    """As `replica_gpus` says, if it names every replica of the page and has every GPU."""
+    owner_of: dict[int | str | None, str] = {
+        gpu: replica for replica, gpus in spec.replica_gpus.items() for gpu in gpus
+    }
+    found = (owner_of.get(share.uuid, owner_of.get(share.gpu)) for share in shares)
+    named = tuple(owner for owner in found if owner is not None)
+    complete = len(named) == len(shares) and set(replicas) <= spec.replica_gpus.keys()
+    return named if complete else ()
+
+
+def _ranks(spec: TargetSpec, info: ServerInfo | None, seen: int) -> int:
+    """Data-parallel size: as told, else as seen on the page."""
+    told = None if info is None else info.data_parallel
+    return spec.data_parallel or told or max(1, seen)

@@ -1,27 +1,37 @@
 """What a target's meter remembers: every second of the last minute, less of the last hour.
 
 A point holds cumulative figures, so the mean over any span is the difference of two points
-and thinning loses resolution, never counts. About 200 points cover an hour at 1 Hz.
+and thinning loses resolution, never counts. About 200 points cover an hour at 1 Hz; a longer
+window gets coarser points, not more of them.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from dataclasses import dataclass
 from typing import NamedTuple
+
+STALE_SECONDS = 30.0
+"""A figure that the newest pages lack may be shown as it was for so long."""
 
 _FINE_SECONDS = 75.0
 _MEDIUM_SECONDS = 330.0
 _MEDIUM_SPACING = 5.0
+_COARSE_POINTS = 60.0
 _COARSE_SPACING = 60.0
+
+_EARLY_RATIO = 0.995
+"""Half a hundredth of slack: a poll that comes 20 ms late still spans its window."""
 
 
 class Point(NamedTuple):
     """A meter's cumulative state at one page.
 
     Token figures are totals since the first page, None where the page did not tell.
-    `*_seconds` are integrals over time: request-seconds for running and waiting, ratio-seconds
-    for usages, plain seconds for busy (any request there) and queued (at least one waiting).
-    The `*_observed_seconds` are the seconds in which the engine told the figure.
+    `idle_seconds` is summed over the `idle_ranks` schedulers that tell it. Other `*_seconds`
+    are integrals over time: request-seconds for running and waiting, ratio-seconds for usages,
+    plain seconds for busy (any request there) and queued (at least one waiting). The
+    `*_observed_seconds` are the seconds in which the engine told the figure.
     """
 
     at: float
@@ -31,6 +41,7 @@ class Point(NamedTuple):
     completions: float | None = None
     preemptions: float | None = None
     idle_seconds: float | None = None
+    idle_ranks: int = 0
     pages: int = 0
     running_observed_seconds: float = 0.0
     running_seconds: float = 0.0
@@ -59,11 +70,12 @@ class History:
         medium, coarse = self.medium, self.coarse
         if point.at - fine[0].at > _FINE_SECONDS:
             oldest, fine = fine[0], fine[1:]
-            if not medium or oldest.at - medium[-1].at >= _MEDIUM_SPACING:
+            if _wanted(oldest, medium, _MEDIUM_SPACING, fine):
                 medium = (*medium, oldest)
                 if point.at - medium[0].at > _MEDIUM_SECONDS:
                     oldest, medium = medium[0], medium[1:]
-                    if not coarse or oldest.at - coarse[-1].at >= _COARSE_SPACING:
+                    spacing = max(_COARSE_SPACING, longest_seconds / _COARSE_POINTS)
+                    if _wanted(oldest, coarse, spacing, fine):
                         coarse = (*coarse, oldest)
                         # One point older than the longest window is kept as its start.
                         if len(coarse) > 1 and point.at - coarse[1].at >= longest_seconds:
@@ -75,25 +87,44 @@ class History:
         """The newest point."""
         return self.fine[-1] if self.fine else None
 
-    def known_end(self) -> Point | None:
-        """The newest point with a generation total, else the newest point."""
+    def end(self, figure: str) -> Point | None:
+        """The newest point that tells `figure`, unless that is too long ago to stand for now."""
         for point in reversed(self.fine):
-            if point.generation is not None:
+            if self.fine[-1].at - point.at > STALE_SECONDS:
+                break
+            if getattr(point, figure) is not None:
                 return point
-        return self.latest
+        return None
 
-    def start_for(self, end: Point, window_seconds: float) -> Point | None:
-        """The newest usable point at least `window_seconds` before `end`, else the oldest.
+    def start(self, figure: str, end: Point, window_seconds: float) -> Point | None:
+        """The newest point that tells `figure` and lies a window before `end`, else the oldest.
 
-        Usable: it tells a generation total, if `end` does.
+        None when no point before `end` tells it.
         """
-        oldest: Point | None = None
+        limit = end.at - window_seconds * _EARLY_RATIO
         for part in (self.fine, self.medium, self.coarse):
-            for point in reversed(part):
-                if point.at >= end.at or (point.generation is None) != (end.generation is None):
-                    continue
-                oldest = point
-                # Half a hundredth of slack: a poll that comes 20 ms late spans its window.
-                if end.at - point.at >= window_seconds * 0.995:
+            for point in reversed(part[: bisect_right(part, limit, key=_at)]):
+                if getattr(point, figure) is not None:
                     return point
-        return oldest
+        for part in (self.coarse, self.medium, self.fine):
+            for point in part:
+                if point.at < end.at and getattr(point, figure) is not None:
+                    return point
+        return None
+
+
+def _at(point: Point) -> float:
+    return point.at
+
+
+def _wanted(
+    point: Point, kept: tuple[Point, ...], spacing: float, newer: tuple[Point, ...]
+) -> bool:
+    """Whether a point is far enough from the last one kept.
+
+    One without tokens, where others tell them, leaves its place to the next for a while.
+    """
+    if not kept:
+        return True
+    silent = point.generation is None and any(other.generation is not None for other in newer)
+    return point.at - kept[-1].at >= (2.0 * spacing if silent else spacing)

@@ -9,8 +9,11 @@ from monitor.throughput.counters import Track
 from monitor.throughput.history import Point
 
 OUTAGE_SECONDS = 30.0
-"""A stretch of failed scrapes that no window may span; also what a counter that moves in
-chunks needs before it may judge."""
+"""A stretch of failed scrapes that no window may span."""
+
+LUMP_SECONDS = 30.0
+"""What a counter that moves in lumps must be seen for: to judge by when the lumps are chunks
+of an answer, to show anything at all when they are whole answers."""
 
 LUMPY_WINDOW_SECONDS = 60.0
 """The shortest window that a finish-time counter may fill."""
@@ -35,10 +38,23 @@ class Span:
         """The share of the time in which a request was running or waiting."""
         return self.mean("busy_seconds", "running_observed_seconds")
 
+    @property
+    def scheduler_idle(self) -> float | None:
+        """The share of the time in which the schedulers had nothing to do, mean of all ranks."""
+        gain = self.gain("idle_seconds")
+        if gain is None or self.start.idle_ranks != self.end.idle_ranks:
+            return None
+        return min(1.0, gain / self.end.idle_ranks / self.seconds)
+
     def gain(self, figure: str) -> float | None:
         """How much a total grew; None if either end does not tell it."""
         start, end = getattr(self.start, figure), getattr(self.end, figure)
         return None if start is None or end is None else float(end - start)
+
+    def rate(self, figure: str) -> float | None:
+        """How much a total grew per second; None if either end does not tell it."""
+        gain = self.gain(figure)
+        return None if gain is None else gain / self.seconds
 
     def mean(self, figure: str, observed: str) -> float | None:
         """The mean of a gauge over the seconds in which it was told."""
@@ -47,31 +63,39 @@ class Span:
         return None if not seconds or gain is None else gain / seconds
 
     def replicas(self) -> dict[str, float]:
-        """Generation tokens/s of each replica that both ends know."""
+        """Generation tokens/s of each replica that the newest page tells.
+
+        One that appeared meanwhile began at 0 (a replica that was away breaks the history).
+        """
         before = dict(self.start.replicas)
         return {
-            replica: (total - before[replica]) / self.seconds
+            replica: (total - before.get(replica, 0.0)) / self.seconds
             for replica, total in self.end.replicas
-            if replica in before
         }
 
-    def tokens(self, figure: str, track: Track | None) -> tuple[float | None, str | None, bool]:
+    def tokens(self, figure: str, track: Track) -> tuple[float | None, str | None, bool]:
         """(tokens/s, reason when unknown, good enough to judge by) of a token total.
 
-        A finish-time counter shows nothing of the requests under way: it needs a window of
-        at least a minute in which it moved (or no request at all), and to judge by, so many
-        completions that one more or less does not matter.
+        A counter that moves in lumps says nothing between two of them: it needs a stretch in
+        which it moved, or no request at all. A finish-time counter needs a window of at least a
+        minute besides, and to judge by, so many completions that one more or less does not
+        matter.
         """
         gain = self.gain(figure)
-        if gain is None or track is None:
+        if gain is None:
             return None, "no_counter", False
-        if track.liveness is not Liveness.FINISHED:
-            live = track.liveness is Liveness.LIVE
-            return gain / self.seconds, None, live or self.seconds >= OUTAGE_SECONDS
-        if gain == 0.0 and self.busy == 0.0:
+        rate = gain / self.seconds
+        long_enough = self.seconds >= LUMP_SECONDS
+        mute = gain == 0.0 and self.busy != 0.0
+        if track.liveness is Liveness.LIVE:
+            return rate, None, True
+        if track.liveness is Liveness.CHUNKED:
+            if mute and not long_enough:
+                return None, "lumpy", False
+            return rate, None, long_enough
+        if gain == 0.0 and not mute:
             return 0.0, None, True
-        if self.window_seconds < LUMPY_WINDOW_SECONDS or gain == 0.0:
+        if mute or not long_enough or self.window_seconds < LUMPY_WINDOW_SECONDS:
             return None, "lumpy", False
         completions = self.gain("completions")
-        enough = completions is not None and completions >= self.min_completions
-        return gain / self.seconds, None, enough
+        return rate, None, completions is not None and completions >= self.min_completions

@@ -1,0 +1,108 @@
+"""Figures with provenance, GPUs of the catalogue, floors and their derivation."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+from monitor.model.seen import Unknown
+
+
+class Density(StrEnum):
+    """Whether a compute peak assumes 2:4 structured sparsity. Serving is dense."""
+
+    DENSE = "dense"
+    SPARSE = "sparse"
+
+
+class Confidence(StrEnum):
+    """How far a figure is to be trusted, best first."""
+
+    MEASURED = "measured"
+    DATASHEET = "datasheet"
+    WHITEPAPER = "whitepaper"
+    VENDOR_REPO = "vendor-repo"
+    DERIVED = "derived"
+    SECONDARY = "secondary"
+    OPERATOR = "operator"
+    UNVERIFIED = "memory, not verified"
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """A number with its provenance; without it no number becomes a floor."""
+
+    value: float
+    unit: str
+    sources: tuple[str, ...]
+    confidence: Confidence
+    precision: str | None = None
+    density: Density | None = None
+    disagreement: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class GpuSpec:
+    """One GPU of the catalogue. Peaks: precision -> dense figure in TFLOPS (TOPS for int8)."""
+
+    id: str
+    vendor: str
+    names: tuple[str, ...]
+    pci_device_ids: tuple[str, ...]
+    compute_capability: str | None
+    memory_gb: Figure | None
+    memory_bandwidth_gb_per_second: Figure | None
+    dense_peaks: Mapping[str, Figure]
+    sparse_peaks: Mapping[str, Figure]
+    tdp_w: Figure | None
+    multiprocessors: int | None
+    boost_clock_mhz: float | None = None
+    nvml_memory_mib: int | None = None
+    notes: tuple[str, ...] = ()
+
+
+class FloorRule(StrEnum):
+    """How a floor came about; `Expectation.in_force` follows this order."""
+
+    FIXED = "fixed"
+    FRACTION = "fraction"
+    MODEL = "model"
+    REFERENCE = "reference"
+    BASELINE = "baseline"
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One line of a floor's derivation, e.g. `bandwidth ratio`, 0.224, "", because..."""
+
+    what: str
+    value: float
+    unit: str
+    because: str
+
+
+@dataclass(frozen=True, slots=True)
+class Floor:
+    """A least throughput per GPU, and the way to it.
+
+    `prompt_tokens_per_second` is the floor of computed prompt tokens per GPU, where the
+    operator gave one: then work is judged as the sum of both shares.
+    """
+
+    rule: FloorRule
+    tokens_per_second: float
+    steps: tuple[Step, ...]
+    prompt_tokens_per_second: float | None = None
+    may_gate: bool = True
+    why_not: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Expectation:
+    """Every known floor of a target (per GPU) and the one in force."""
+
+    floors: tuple[Floor, ...] = ()
+    in_force: Floor | None = None
+    expected_tokens_per_second: float | None = None
+    unknown: tuple[Unknown, ...] = ()

@@ -1,0 +1,81 @@
+"""Tokens per second over windows, totals, and which GPUs they fall on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from monitor.model.seen import Unknown
+
+
+@dataclass(frozen=True, slots=True)
+class Rates:
+    """Tokens per second over one window, and the load of the same span.
+
+    Token rates are of the whole server. `None` with `reason` (`first_sample`, `reset`,
+    `gap`, `lumpy`, `no_counter`, ...) when the window has no trustworthy rate. `complete`:
+    the span covers the window. `trusted`: good enough to judge by (a counter that moves only
+    when requests finish needs many of them). `busy_share` is the share of the span in which
+    any request was running or waiting; `waiting_share` the share with at least one waiting.
+    Load figures are None when the engine does not tell them.
+    """
+
+    window_seconds: float
+    span_seconds: float = 0.0
+    complete: bool = False
+    generation_tokens_per_second: float | None = None
+    prompt_tokens_per_second: float | None = None
+    prompt_cached_tokens_per_second: float | None = None
+    reason: str | None = None
+    prompt_reason: str | None = None
+    trusted: bool = True
+    completions: float | None = None
+    preemptions: float | None = None
+    samples: int = 0
+    running_mean: float | None = None
+    waiting_mean: float | None = None
+    waiting_share: float | None = None
+    busy_share: float | None = None
+    kv_cache_usage_mean: float | None = None
+    state_usage_mean: float | None = None
+    scheduler_idle_share: float | None = None
+    replicas: Mapping[str, float] = field(default_factory=dict)
+    """Generation tokens/s per replica, where the engine has more than one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """Tokens counted since the first sample, resets healed. None: never seen."""
+
+    generation_tokens: float | None = None
+    prompt_tokens: float | None = None
+    prompt_cached_tokens: float | None = None
+    resets: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class GpuShare:
+    """How much of a target's rate stands for one GPU.
+
+    `attribution`: `single` (one GPU, measured), `share` (the engine's rate divided by its
+    GPUs: the same number for each), `replica` (this GPU's data-parallel replica, divided by
+    the replica's GPUs), `shared` (more than one server on this GPU).
+    """
+
+    gpu: int | None
+    uuid: str
+    name: str
+    attribution: str
+    fraction: float
+    replica: str | None = None
+    shared_with: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Attribution:
+    """The GPUs that serve a target. `gpu_count` counts other hosts' GPUs too."""
+
+    gpu_count: int | None
+    shares: tuple[GpuShare, ...] = ()
+    how: str = ""
+    unknown: Unknown | None = None
