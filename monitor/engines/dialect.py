@@ -16,8 +16,9 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import partial
 
-from monitor.engines.scan import Labels, PageUnreadable, scan, wanted_names
+from monitor.engines.scan import Labels, PageUnreadable, Wanted, scan, wanted_names
 from monitor.model import (
     Counter,
     CounterReading,
@@ -34,6 +35,8 @@ COPY_LABELS = frozenset(
     {"tp_rank", "pp_rank", "moe_ep_rank", "moe_dp_rank", "ep_rank", "cp_rank", "attn_cp_rank"}
 )
 REQUEST_GAUGES = (Gauge.RUNNING, Gauge.WAITING)
+MOST_RIVALS_TOLD = 5
+"""Dead processes leave a series each; a message names so many."""
 
 
 class Fact(StrEnum):
@@ -72,13 +75,19 @@ class Slot:
     labels: Labels
 
 
+Sample = tuple[Slot, float]
+Groups = dict[Feed, list[Sample]]
+SeriesCache = dict[bytes, tuple[bytes, Slot]]
+
+
 @dataclass(frozen=True, slots=True)
 class Dialect:
     """An engine: its name, the prefix of its samples, its table and its peculiarities.
 
     `replica_label` names the data-parallel part. `needs` are quantities whose absence is
     worth a word. `finish` may amend the observation (role, readiness, remarks) and sees the
-    slots that were found.
+    slots that were found. `index` (the names to scan for, in both the `:` and the `_`
+    spelling) and `rows` (the table by quantity) follow from `feeds`.
     """
 
     name: str
@@ -87,32 +96,25 @@ class Dialect:
     replica_label: str
     needs: tuple[Counter | Gauge, ...]
     finish: Callable[[EngineObservation, Sightings], EngineObservation | Problem]
-    index: Mapping[bytes, str] = field(default_factory=dict)
+    index: Wanted = field(init=False)
+    rows: Mapping[Counter | Gauge | Fact, tuple[Feed, ...]] = field(init=False)
 
-    def ready_to_scan(self) -> Dialect:
-        """The same dialect with the byte index of its names (both `:` and `_` spellings)."""
-        names: dict[str, str] = {}
+    def __post_init__(self) -> None:
+        rows: dict[Counter | Gauge | Fact, tuple[Feed, ...]] = {}
         for row in self.feeds:
-            spellings = (
-                (row.sample,)
-                if row.bare
-                else (f"{self.prefix}:{row.sample}", f"{self.prefix}_{row.sample}")
-            )
-            names.update(dict.fromkeys(spellings, row.sample))
-        return Dialect(
-            self.name,
+            rows[row.to] = (*rows.get(row.to, ()), row)
+        index = wanted_names(
             self.prefix,
-            self.feeds,
-            self.replica_label,
-            self.needs,
-            self.finish,
-            wanted_names(names),
+            [row.sample for row in self.feeds if not row.bare],
+            [row.sample for row in self.feeds if row.bare],
         )
+        object.__setattr__(self, "index", index)
+        object.__setattr__(self, "rows", rows)
 
 
 @dataclass(frozen=True, slots=True)
 class Sightings:
-    """What stood on the page: sample names and their label sets, values aside."""
+    """What stands on the page: sample names and their label sets, values aside."""
 
     samples: frozenset[str]
     slots: tuple[Slot, ...]
@@ -122,31 +124,25 @@ class Sightings:
         return {slot.labels[label] for slot in self.slots if label in slot.labels}
 
 
-def read_page(
-    dialect: Dialect, page: Page, cache: dict[bytes, Slot]
-) -> EngineObservation | Problem:
+def read_page(dialect: Dialect, page: Page, cache: SeriesCache) -> EngineObservation | Problem:
     """The observation of a page that is known to be this dialect's, or why it is none."""
-
-    def classify(sample: str, labels: Labels) -> Slot:
-        return _classify(dialect, sample, labels)
-
     try:
-        found = scan(page.body, dialect.index, classify, cache)
+        found = scan(page.body, dialect.index, partial(_classify, dialect), cache)
     except PageUnreadable as error:
         return Problem(
             ProblemReason.BAD_BODY,
             str(error),
             "the page breaks the Prometheus text format: is a proxy changing it?",
         )
-    groups: dict[Feed, list[tuple[Slot, float]]] = {}
-    for slot, value in found:
-        if slot.feed is not None:
-            groups.setdefault(slot.feed, []).append((slot, value))
-    slots = tuple(slot for slot, _ in found)
-    sightings = Sightings(frozenset(slot.sample for slot in slots), slots)
+    groups: Groups = {}
+    for sample in found:
+        if (feed := sample[0].feed) is not None:
+            groups.setdefault(feed, []).append(sample)
+    slots = tuple([slot for slot, _ in found])
+    seen = Sightings(frozenset([slot.sample for slot in slots]), slots)
     unknown: list[Unknown] = []
     notes: list[str] = []
-    counters = _counters(dialect, groups, sightings.samples)
+    counters = _counters(dialect, groups, seen.samples, unknown)
     gauges = _gauges(dialect, groups, unknown, notes)
     told = {*counters, *gauges, *(line.what for line in unknown)}
     unknown.extend(
@@ -154,20 +150,22 @@ def read_page(
         for quantity in dialect.needs
         if quantity not in told
     )
+    start = _fact(dialect, groups, Fact.PROCESS_START)
+    cache_config = _fact(dialect, groups, Fact.CACHE_CONFIG)
     observation = EngineObservation(
         target=page.target,
         engine=dialect.name,
         at=page.at,
         counters=counters,
         gauges=gauges,
-        models=tuple(sorted(sightings.label_values("model_name"))),
-        kv_cache_dtype=_fact_label(groups, Fact.CACHE_CONFIG, "cache_dtype"),
-        process_start_seconds=_fact_value(groups, Fact.PROCESS_START),
+        models=tuple(sorted(seen.label_values("model_name"))),
+        kv_cache_dtype=None if cache_config is None else cache_config[0].labels.get("cache_dtype"),
+        process_start_seconds=None if start is None else start[1],
         unknown=tuple(unknown),
         notes=tuple(notes),
         duration_seconds=page.duration_seconds,
     )
-    return dialect.finish(observation, sightings)
+    return dialect.finish(observation, seen)
 
 
 def _classify(dialect: Dialect, sample: str, labels: Labels) -> Slot:
@@ -180,56 +178,59 @@ def _classify(dialect: Dialect, sample: str, labels: Labels) -> Slot:
         ),
         None,
     )
-    replica = labels.get(dialect.replica_label, "")
     ignored = COPY_LABELS | {dialect.replica_label, "pid"}
-    rest = ",".join(f"{key}={labels[key]}" for key in sorted(labels) if key not in ignored)
-    return Slot(sample, feed, replica, f"{sample}{{{rest}}}", labels)
+    rest = [item for item in sorted(labels.items()) if item[0] not in ignored]
+    return Slot(sample, feed, labels.get(dialect.replica_label, ""), f"{sample}{rest}", labels)
 
 
 def _counters(
-    dialect: Dialect,
-    groups: Mapping[Feed, list[tuple[Slot, float]]],
-    samples: frozenset[str],
+    dialect: Dialect, groups: Groups, samples: frozenset[str], unknown: list[Unknown]
 ) -> dict[Counter, CounterReading]:
+    """Each counter from its best source.
+
+    A source that has no series of it yet (no token decoded so far) still is the source: a
+    worse one must not stand in for it.
+    """
     counters: dict[Counter, CounterReading] = {}
     for counter in Counter:
-        rows = [row for row in dialect.feeds if row.to is counter and row.sample in samples]
+        rows = [row for row in dialect.rows.get(counter, ()) if row.sample in samples]
         if not rows:
             continue
-        best = min(row.rank for row in rows)
+        best = min([row.rank for row in rows])
         chosen = [row for row in rows if row.rank == best]
+        source = " + ".join([row.sample for row in chosen])
+        found = [sample for row in chosen for sample in _totals_only(row, groups.get(row, []))]
         series: dict[tuple[str, str], float] = {}
-        for row in chosen:
-            for slot, value in _totals_only(row, groups.get(row, [])):
-                if math.isfinite(value):
-                    key = (slot.replica, slot.rest)
-                    series[key] = max(value, series.get(key, value))
-        counters[counter] = CounterReading(
-            " + ".join(row.sample for row in chosen), chosen[0].liveness, series
-        )
+        for slot, value in found:
+            if 0.0 <= value < math.inf:
+                key = (slot.replica, slot.rest)
+                series[key] = max(value, series.get(key, value))
+        counters[counter] = CounterReading(source, chosen[0].liveness, series)
+        if found and not series:
+            unknown.append(Unknown(counter.value, f"{source} is no number of tokens on the page"))
+        elif not series and counter in dialect.needs:
+            unknown.append(Unknown(counter.value, f"{source} has no series of it yet"))
     return counters
 
 
 def _gauges(
-    dialect: Dialect,
-    groups: Mapping[Feed, list[tuple[Slot, float]]],
-    unknown: list[Unknown],
-    notes: list[str],
+    dialect: Dialect, groups: Groups, unknown: list[Unknown], notes: list[str]
 ) -> dict[Gauge, dict[str, float]]:
     gauges: dict[Gauge, dict[str, float]] = {}
     for gauge in Gauge:
-        rows = [row for row in dialect.feeds if row.to is gauge and groups.get(row)]
+        rows = [row for row in dialect.rows.get(gauge, ()) if row in groups]
         if not rows:
             continue
         row = min(rows, key=lambda candidate: candidate.rank)
         samples = _totals_only(row, groups[row])
-        pids = sorted({slot.labels["pid"] for slot, _ in samples if "pid" in slot.labels})
-        if gauge in REQUEST_GAUGES and len(pids) > 1:
-            told = ", ".join(f"pid {slot.labels.get('pid')}: {value:g}" for slot, value in samples)
+        if not all(math.isfinite(value) for _, value in samples):
+            unknown.append(Unknown(gauge.value, f"{row.sample} is NaN or infinite on the page"))
+            continue
+        if (rivals := _rival_processes(samples)) is not None:
             unknown.append(
                 Unknown(
                     gauge.value,
-                    f"ambiguous: several processes publish {row.sample} ({told}); "
+                    f"ambiguous: several processes publish {row.sample} ({rivals}); "
                     "one may be dead with its file left behind",
                 )
             )
@@ -237,9 +238,6 @@ def _gauges(
         copies: dict[tuple[str, str], list[float]] = {}
         for slot, value in samples:
             copies.setdefault((slot.replica, slot.rest), []).append(value)
-        if not all(math.isfinite(value) for values in copies.values() for value in values):
-            unknown.append(Unknown(gauge.value, f"{row.sample} is NaN or infinite on the page"))
-            continue
         folded: dict[str, float] = {}
         for (replica, _), values in copies.items():
             low, high = min(values), max(values)
@@ -253,24 +251,34 @@ def _gauges(
     return gauges
 
 
-def _totals_only(row: Feed, samples: list[tuple[Slot, float]]) -> list[tuple[Slot, float]]:
+def _totals_only(row: Feed, samples: list[Sample]) -> list[Sample]:
     """Drop per-priority rows of a scheduler family where the total stands beside them."""
     if not row.scheduler or not any(slot.labels.get("priority") == "" for slot, _ in samples):
         return samples
-    return [item for item in samples if item[0].labels.get("priority", "") == ""]
+    return [sample for sample in samples if sample[0].labels.get("priority", "") == ""]
 
 
-def _fact_value(groups: Mapping[Feed, list[tuple[Slot, float]]], fact: Fact) -> float | None:
-    for row, samples in groups.items():
-        if row.to is fact and samples and math.isfinite(samples[0][1]):
-            return samples[0][1]
-    return None
+def _rival_processes(samples: list[Sample]) -> str | None:
+    """What several processes say of the very same thing; None where each says its own."""
+    told: dict[tuple[tuple[str, str], ...], list[str]] = {}
+    for slot, value in samples:
+        if "pid" in slot.labels:
+            what = tuple(sorted((k, v) for k, v in slot.labels.items() if k != "pid"))
+            told.setdefault(what, []).append(f"pid {slot.labels['pid']}: {value:g}")
+    rivals = next((lines for lines in told.values() if len(lines) > 1), None)
+    if rivals is None:
+        return None
+    return ", ".join(rivals[:MOST_RIVALS_TOLD]) + (", ..." if rivals[MOST_RIVALS_TOLD:] else "")
 
 
-def _fact_label(
-    groups: Mapping[Feed, list[tuple[Slot, float]]], fact: Fact, label: str
-) -> str | None:
-    for row, samples in groups.items():
-        if row.to is fact and samples:
-            return samples[0][0].labels.get(label)
-    return None
+def _fact(dialect: Dialect, groups: Groups, fact: Fact) -> Sample | None:
+    """The first usable sample of a fact."""
+    return next(
+        (
+            sample
+            for row in dialect.rows.get(fact, ())
+            for sample in groups.get(row, [])
+            if math.isfinite(sample[1])
+        ),
+        None,
+    )

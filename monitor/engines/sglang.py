@@ -20,6 +20,7 @@ from dataclasses import replace
 from monitor.engines.dialect import Dialect, Fact, Feed, Sightings
 from monitor.model import (
     Counter,
+    CounterReading,
     EngineObservation,
     Gauge,
     Liveness,
@@ -49,9 +50,10 @@ def _finish(observation: EngineObservation, seen: Sightings) -> EngineObservatio
     counters = dict(observation.counters)
     unknown = observation.unknown
     generation = counters.get(Counter.GENERATION)
-    if role == "prefill" and generation and generation.liveness is Liveness.FINISHED:
+    if role == "prefill" and generation is not None and not _is_live(generation):
         del counters[Counter.GENERATION]
-        unknown += (
+        unknown = (
+            *(line for line in unknown if line.what != Counter.GENERATION.value),
             Unknown(Counter.GENERATION.value, "a prefill server: its work is prompt tokens"),
         )
     tells_idle = Counter.SCHEDULER_IDLE in counters
@@ -63,6 +65,10 @@ def _finish(observation: EngineObservation, seen: Sightings) -> EngineObservatio
         ready="num_running_reqs" in seen.samples,
         stale_gauge_seconds=0.0 if tells_idle else STALE_GAUGE_SECONDS,
     )
+
+
+def _is_live(reading: CounterReading) -> bool:
+    return reading.liveness is not Liveness.FINISHED and bool(reading.series)
 
 
 SGLANG = Dialect(
@@ -94,4 +100,4 @@ SGLANG = Dialect(
         Feed("process_start_time_seconds", Fact.PROCESS_START, bare=True),
     ),
     finish=_finish,
-).ready_to_scan()
+)

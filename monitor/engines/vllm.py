@@ -39,7 +39,9 @@ def _finish(observation: EngineObservation, seen: Sightings) -> EngineObservatio
         )
     awake = observation.gauges.get(Gauge.AWAKE, {})
     return replace(
-        observation, sleeping=bool(awake) and all(value == 0.0 for value in awake.values())
+        observation,
+        ready=bool(observation.counters or observation.gauges),
+        sleeping=bool(awake) and not any(awake.values()),
     )
 
 
@@ -67,4 +69,4 @@ VLLM = Dialect(
         Feed("process_start_time_seconds", Fact.PROCESS_START, bare=True),
     ),
     finish=_finish,
-).ready_to_scan()
+)

@@ -1,0 +1,7 @@
+"""`python -m tests.bench`: print every benchmark's table."""
+
+from __future__ import annotations
+
+from tests.bench import bench_parser
+
+bench_parser.main()
