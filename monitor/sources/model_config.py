@@ -1,0 +1,110 @@
+"""Reads a model's `config.json`, and the quantisation that stands in a file beside it.
+
+Rules of this file:
+
+1. Local disk only: nothing is looked up on a hub, and a name that is no path is an error.
+2. Only regular files are read, at most 4 MiB of each: a pipe would stop the daemon.
+3. What comes out is a plain mapping, unchecked; what it means is `monitor.expectation`'s
+   business. Errors are one line: what, where, what was expected, what to do.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+MAX_BYTES = 4 * 2**20
+CONFIG = "config.json"
+QUANTISATION = "quantization_config"
+
+# ModelOpt, GPTQ and AWQ checkpoints may keep their quantisation in a file of its own.
+_BESIDE = {
+    "hf_quant_config.json": "modelopt",
+    "quantize_config.json": "gptq",
+    "quant_config.json": "awq",
+}
+
+
+class ModelConfigUnreadable(Exception):
+    """A model config that cannot be read: one line that says where, what and what to do."""
+
+
+def read_model_config(path: Path) -> dict[str, Any]:
+    """Read `config.json`, given as the file or as the folder that holds it.
+
+    The quantisation of a file beside it is put under `quantization_config`, where the config
+    itself says nothing, or less. Raises ModelConfigUnreadable.
+    """
+    file = path / CONFIG if stat.S_ISDIR(_mode(path)) else path
+    config = _table(file)
+    if file.name != CONFIG:
+        return config
+    for name, method in _BESIDE.items():
+        beside = file.with_name(name)
+        if _mode(beside):
+            return _joined(config, _table(beside), method)
+    return config
+
+
+def _joined(config: dict[str, Any], beside: dict[str, Any], method: str) -> dict[str, Any]:
+    told = beside.get("quantization", beside)
+    own = config.get(QUANTISATION)
+    if own is None and isinstance(told, dict):
+        return {**config, QUANTISATION: {"quant_method": method, **told}}
+    if not isinstance(own, dict) or not isinstance(told, dict):
+        return config
+    # ModelOpt writes both; each may lack what the other has (the KV cache's scheme, say).
+    if own.get("quant_method", method) == method == "modelopt":
+        return {**config, QUANTISATION: {**told, **own}}
+    return config
+
+
+def _mode(path: Path) -> int:
+    """The kind of a file; 0 where there is none that this user can see."""
+    try:
+        return path.stat().st_mode
+    except (OSError, ValueError):
+        return 0
+
+
+def _table(path: Path) -> dict[str, Any]:
+    try:
+        data = _bytes(path)
+    except OSError as fault:
+        raise _unreadable(path, fault.strerror or "not readable") from None
+    try:
+        table = json.loads(data.decode("utf-8-sig"))
+    except UnicodeDecodeError:
+        raise _unreadable(path, "not UTF-8 text") from None
+    except (ValueError, RecursionError) as fault:
+        raise _unreadable(path, f"not JSON ({str(fault)[:80] or 'too deeply nested'})") from None
+    if not isinstance(table, Mapping):
+        raise _unreadable(path, f"holds a {type(table).__name__}, not an object")
+    return dict(table)
+
+
+def _bytes(path: Path) -> bytes:
+    try:
+        handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except ValueError:
+        raise OSError(0, "a path cannot hold a null character") from None
+    with os.fdopen(handle, "rb") as file:
+        if not stat.S_ISREG(os.fstat(handle).st_mode):
+            raise OSError(0, "not a regular file")
+        data = file.read(MAX_BYTES + 1)
+    if len(data) > MAX_BYTES:
+        raise OSError(0, f"larger than {MAX_BYTES // 2**20} MiB")
+    return data
+
+
+def _unreadable(path: Path, fault: str) -> ModelConfigUnreadable:
+    line = (
+        f"{path}: {fault}; expected the config.json of a Hugging Face model: set `model:` to it,"
+        " to the folder that holds it, or to a map such as {active_parameters: 27e9, layers: 64}"
+    )
+    line = " ".join(line.split())
+    return ModelConfigUnreadable("".join(c if c.isprintable() else "?" for c in line))
