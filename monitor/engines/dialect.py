@@ -201,11 +201,16 @@ def _counters(
         source = " + ".join([row.sample for row in chosen])
         found = [sample for row in chosen for sample in _totals_only(row, groups.get(row, []))]
         series: dict[tuple[str, str], float] = {}
+        unreadable = set()
         for slot, value in found:
+            key = (slot.replica, slot.rest)
             if 0.0 <= value < math.inf:
-                key = (slot.replica, slot.rest)
                 series[key] = max(value, series.get(key, value))
-        counters[counter] = CounterReading(source, chosen[0].liveness, series)
+            else:
+                unreadable.add(key)
+        counters[counter] = CounterReading(
+            source, chosen[0].liveness, series, frozenset(unreadable - series.keys())
+        )
         if found and not series:
             unknown.append(Unknown(counter.value, f"{source} is no number of tokens on the page"))
         elif not series and counter in dialect.needs:

@@ -50,12 +50,15 @@ class CounterReading:
 
     `series` maps (replica, rest) to the cumulative value, copies already folded: replica is
     the data-parallel rank or engine index ("" where there is none), rest tells apart series
-    that add up within a replica (model name). NaN and infinite samples are left out.
+    that add up within a replica (model name). It is empty when the source is there but has
+    counted nothing yet. `unreadable` are the series whose value is no number (NaN, infinite,
+    negative): they exist, so they do not count from 0 once they can be read.
     """
 
     source: str
     liveness: Liveness
     series: Mapping[tuple[str, str], float]
+    unreadable: frozenset[tuple[str, str]] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,6 +43,7 @@ class Track:
     each series' value and the second at which it was seen. `total` is what was added since the
     first page; `seen` whether any series was ever told, `moved` whether one rose. `replicas`
     splits the total by data-parallel part and knows only the parts since the last break.
+    `unread` are series that were there without a number: their first one is a baseline.
     """
 
     source: str
@@ -53,6 +54,7 @@ class Track:
     seen: bool = False
     moved: bool = False
     replicas: Mapping[str, float] = field(default_factory=dict)
+    unread: frozenset[Key] = frozenset()
 
     @property
     def known_total(self) -> float | None:
@@ -101,7 +103,10 @@ def advance(
     if reading is None:
         return Advance(track)
     if track is None or not track.last:
-        return _follow(_emptied(_fresh(track, reading, at), at), reading, at, since)
+        empty = _emptied(_fresh(track, reading, at), at)
+        if track is not None:
+            empty = replace(empty, unread=track.unread | reading.unreadable)
+        return _follow(empty, reading, at, since)
     # Of several samples that add up one may appear later: the rest of the source is the same.
     alike = reading.liveness is track.liveness and track.last.keys() & reading.series.keys()
     if reading.source == track.source or alike:
@@ -125,7 +130,7 @@ def rebase(track: Track | None, reading: CounterReading | None, at: float) -> Ad
     if reading is None:
         return Advance(None if track is None else _emptied(track, at))
     fresh = _fresh(track, reading, at)
-    return Advance(fresh, told=bool(fresh.last))
+    return Advance(fresh, told=bool(fresh.last) and not fresh.unread)
 
 
 def at_break(track: Track, at: float) -> Track:
@@ -140,14 +145,15 @@ def at_break(track: Track, at: float) -> Track:
 
 def _follow(track: Track, reading: CounterReading, at: float, since: float) -> Advance:
     series = _countable(reading)
+    unread = (track.unread | reading.unreadable) - track.last.keys()
     if not series:
-        return Advance(track)
+        return Advance(replace(track, unread=unread))
     last = dict(track.last)
     replicas = dict(track.replicas)
     added = 0.0
     broken = ""
     for key, value in series.items():
-        before, seen_at = last.get(key, (0.0, at))
+        before, seen_at = last.get(key, (value if key in unread else 0.0, at))
         gain = value - before
         if gain < 0.0:
             gain, broken = value, "reset" if seen_at >= since else broken
@@ -171,8 +177,10 @@ def _follow(track: Track, reading: CounterReading, at: float, since: float) -> A
         seen=True,
         moved=track.moved or added > 0.0,
         replicas=replicas,
+        unread=unread - last.keys(),
     )
-    return Advance(followed, added, told=not missing, broken=broken)
+    told = not missing and not followed.unread
+    return Advance(followed, added, told=told, broken=broken)
 
 
 def _fresh(track: Track | None, reading: CounterReading, at: float) -> Track:
@@ -187,6 +195,7 @@ def _fresh(track: Track | None, reading: CounterReading, at: float) -> Track:
         seen=bool(series) or (track is not None and track.seen),
         moved=track is not None and track.moved,
         replicas={replica: 0.0 for replica, _ in series},
+        unread=reading.unreadable,
     )
 
 

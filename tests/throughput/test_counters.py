@@ -278,3 +278,22 @@ def test_a_finish_time_counter_has_no_total_until_it_moves() -> None:
 
 def kind(told: CounterReading) -> tuple[str, Liveness]:
     return told.source, told.liveness
+
+
+def test_a_series_that_was_no_number_at_first_does_not_count_from_zero() -> None:
+    first = CounterReading("tokens", Liveness.LIVE, {("0", "m"): 100.0}, frozenset({("1", "m")}))
+    later = CounterReading("tokens", Liveness.LIVE, {("0", "m"): 150.0, ("1", "m"): 1_000_000.0})
+    last = CounterReading("tokens", Liveness.LIVE, {("0", "m"): 160.0, ("1", "m"): 1_000_040.0})
+    based = rebase(None, first, 0.0)
+    assert based.total is None
+    told = advance(based.track, later, 1.0, 0.0)
+    assert (told.added, told.total) == (50.0, 50.0)
+    assert advance(told.track, last, 2.0, 0.0).added == 50.0
+
+
+def test_all_series_that_were_no_number_at_first_are_baselines_later() -> None:
+    first = CounterReading("tokens", Liveness.LIVE, {}, frozenset({("", "m")}))
+    later = CounterReading("tokens", Liveness.LIVE, {("", "m"): 1_000_000.0})
+    based = rebase(None, first, 0.0)
+    told = advance(based.track, later, 1.0, 0.0)
+    assert (told.added, told.total) == (0.0, 0.0)
