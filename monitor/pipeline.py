@@ -1,13 +1,12 @@
 """The whole monitor without its I/O: (state, events, now) -> (state, status).
 
 The one place that joins the stages. Pure: the daemon and the replay feed it the same events
-and get the same status. `State` carries two memos (series caches, GPU matches); they change
-nothing but speed.
+and get the same status. `State.caches` is a memo of pages' series; it changes nothing but speed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from monitor import engines
@@ -16,16 +15,15 @@ from monitor.expectation.matching import Catalogue, match
 from monitor.fleet import Fleet, gpu_statuses, saw_round
 from monitor.judgement.alarms import alarms
 from monitor.judgement.evidence import Evidence
+from monitor.judgement.floor_share import floor_share
 from monitor.judgement.verdict import judge
 from monitor.model import (
     Attribution,
     Event,
     Expectation,
     Failure,
-    Gauge,
     GpuRound,
     GpuSpec,
-    InfoReply,
     Instant,
     JudgementSettings,
     Page,
@@ -38,14 +36,18 @@ from monitor.model import (
 from monitor.reporting import target_status
 from monitor.target_state import (
     TargetState,
-    cap_of,
-    gauge_of,
+    evidence_of,
+    gpus_told,
     is_local,
     precision_of,
     replicas_of,
+    work_counted,
 )
 from monitor.throughput import meter as metering
 from monitor.throughput.attribution import attribute, share_gpus
+
+GPUS_WHERE_NOT_TOLD = 16
+"""What is plausible of a server whose number of GPUs nobody told is that of so many."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +57,10 @@ class Plan:
     targets: tuple[TargetSpec, ...]
     settings: JudgementSettings
     catalogue: Catalogue
+    by_name: Mapping[str, TargetSpec] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "by_name", {spec.name: spec for spec in self.targets})
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,31 +95,30 @@ def take_in(plan: Plan, state: State, event: Event) -> State:
     """The state after one more event; events of unknown targets change nothing."""
     if isinstance(event, GpuRound):
         return replace(state, fleet=saw_round(state.fleet, event))
-    if all(spec.name != event.target for spec in plan.targets):
+    spec = plan.by_name.get(event.target)
+    if spec is None:
         return state
     before = state.targets.get(event.target, TargetState())
-    match event:
-        case Page():
-            after = _saw_page(before, event, plan, state)
-        case Failure():
-            after = _failed(before, event.problem)
-        case InfoReply():
-            after = replace(before, info=event.info)
+    if isinstance(event, Page):
+        after = _saw_page(spec, before, event, plan.settings, state.caches)
+    elif isinstance(event, Failure):
+        after = _failed(before, event.problem)
+    else:
+        after = replace(before, info=event.info)
     return replace(state, targets={**state.targets, event.target: after})
 
 
 def conclude(plan: Plan, state: State, now: Instant) -> tuple[State, Status]:
-    """The status of every target and GPU at `now`."""
+    """The status of every target and GPU at `now`; targets that left the plan are forgotten."""
     targets = {spec.name: state.targets.get(spec.name, TargetState()) for spec in plan.targets}
-    views = _views(plan, targets, state.fleet, now)
     statuses = []
-    for name, view in views.items():
+    for view in _views(plan, targets, state.fleet, now):
         judged, judgement = judge(view.state.judged, view.evidence, plan.settings)
-        targets[name] = replace(view.state, judged=judged)
+        targets[view.spec.name] = replace(view.state, judged=judged)
         statuses.append(
             target_status(
                 spec=view.spec,
-                state=targets[name],
+                state=view.state,
                 attribution=view.attribution,
                 expectation=view.expectation,
                 rates=view.rates,
@@ -122,23 +127,29 @@ def conclude(plan: Plan, state: State, now: Instant) -> tuple[State, Status]:
             )
         )
     gpus = gpu_statuses(state.fleet, statuses, plan.catalogue)
+    judged_of = {name: target.judged for name, target in targets.items()}
     status = Status(
         at=now,
         targets=tuple(statuses),
         gpus=gpus,
         nvml_up=state.fleet.nvml_up,
         nvml_reason=state.fleet.reason,
-        alerts=alarms(statuses, gpus, now.wall_seconds, plan.settings),
+        alerts=alarms(statuses, judged_of, gpus, now, plan.settings),
     )
     return replace(state, targets=targets), status
 
 
-def _saw_page(before: TargetState, page: Page, plan: Plan, state: State) -> TargetState:
-    read = engines.read(page, state.caches, before.meter.engine)
+def _saw_page(
+    spec: TargetSpec,
+    before: TargetState,
+    page: Page,
+    settings: JudgementSettings,
+    caches: dict[str, engines.SeriesCache],
+) -> TargetState:
+    read = engines.read(page, caches, before.meter.engine)
     if isinstance(read, Problem):
         return replace(_failed(before, read), page_bytes=len(page.body))
-    settings = plan.settings
-    gpus = 16 if before.info is None else 64
+    gpus = gpus_told(spec, before) or GPUS_WHERE_NOT_TOLD
     meter = metering.read(
         before.meter,
         read,
@@ -146,7 +157,8 @@ def _saw_page(before: TargetState, page: Page, plan: Plan, state: State) -> Targ
         ceiling_tokens_per_second=settings.max_plausible_tokens_per_second_per_gpu * gpus,
     )
     at = page.at.monotonic_seconds
-    moved = before.moved_at is None or meter.moved_tokens != before.meter.moved_tokens
+    anew = before.moved_at is None or meter.unbroken_since == at
+    moved = anew or work_counted(meter) != work_counted(before.meter)
     return replace(
         before,
         meter=meter,
@@ -155,7 +167,7 @@ def _saw_page(before: TargetState, page: Page, plan: Plan, state: State) -> Targ
         page_bytes=len(page.body),
         last_success=page.at,
         scrapes=before.scrapes + 1,
-        moved_at=at if moved or meter.unbroken_since == at else before.moved_at,
+        moved_at=at if moved else before.moved_at,
     )
 
 
@@ -172,24 +184,10 @@ def _failed(before: TargetState, problem: Problem) -> TargetState:
 
 def _views(
     plan: Plan, targets: Mapping[str, TargetState], fleet: Fleet, now: Instant
-) -> dict[str, _View]:
+) -> list[_View]:
     """Each target's figures, then the shares of those that sit on the same GPUs."""
-    searching = [spec.name for spec in plan.targets if spec.gpus is None and spec.gpu_count is None]
-    attributions = share_gpus(
-        {
-            spec.name: attribute(
-                spec,
-                targets[spec.name].meter.engine,
-                targets[spec.name].info,
-                fleet.readings,
-                replicas_of(targets[spec.name]),
-                local=is_local(spec.url),
-                alone=len(searching) == 1,
-            )
-            for spec in plan.targets
-        }
-    )
-    views = {}
+    attributions = _attributions(plan, targets, fleet)
+    views = []
     for spec in plan.targets:
         state, attribution = targets[spec.name], attributions[spec.name]
         rates = {
@@ -202,87 +200,72 @@ def _views(
             precision_of(spec, state.info),
             plan.catalogue,
         )
-        evidence = _evidence(plan.settings, spec, state, attribution, expectation, rates, now)
-        views[spec.name] = _View(spec, state, attribution, expectation, rates, evidence)
-    return {name: _with_neighbours(view, views) for name, view in views.items()}
+        evidence = evidence_of(plan.settings, spec, state, attribution, expectation, rates, now)
+        views.append(_View(spec, state, attribution, expectation, rates, evidence))
+    evidences = {view.spec.name: view.evidence for view in views}
+    return [_with_neighbours(view, evidences, plan.settings) for view in views]
 
 
-def _with_neighbours(view: _View, views: Mapping[str, _View]) -> _View:
-    names = view.evidence.shared_with
-    if not names:
+def _attributions(
+    plan: Plan, targets: Mapping[str, TargetState], fleet: Fleet
+) -> dict[str, Attribution]:
+    local = {spec.name: is_local(spec.url) for spec in plan.targets}
+    searching = sum(
+        spec.gpus is None and spec.gpu_count is None and local[spec.name] for spec in plan.targets
+    )
+    return share_gpus(
+        {
+            spec.name: attribute(
+                spec,
+                targets[spec.name].meter.engine,
+                targets[spec.name].info,
+                fleet.readings,
+                replicas_of(targets[spec.name]),
+                local=local[spec.name],
+                alone=searching == 1,
+            )
+            for spec in plan.targets
+        }
+    )
+
+
+def _with_neighbours(
+    view: _View, evidences: Mapping[str, Evidence], settings: JudgementSettings
+) -> _View:
+    """The view with what the other servers make of its fullest GPU."""
+    crowds = {share.shared_with for share in view.attribution.shares if share.shared_with}
+    if not crowds:
         return view
-    others = [views[name].evidence for name in names if name in views]
+    names = view.evidence.shared_with
+    short = {name: _share(evidences[name], evidences[name].short, settings) for name in names}
+    long = {name: _share(evidences[name], evidences[name].long, settings) for name in names}
     return replace(
         view,
         evidence=replace(
             view.evidence,
-            others_short=_sum([other.work_ratio(other.short) for other in others]),
-            others_long=_sum([other.work_ratio(other.long) for other in others]),
+            others_short=_fullest(crowds, short),
+            others_long=_fullest(crowds, long),
         ),
     )
 
 
-def _sum(values: Sequence[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return sum(known) if len(known) == len(values) else None
+def _share(evidence: Evidence, rates: Rates, settings: JudgementSettings) -> float | None:
+    """A neighbour's share of its floor; None where it is not known, or not known any more."""
+    blind = evidence.blind_seconds()
+    if blind is None or blind > settings.no_data_seconds or not evidence.ready:
+        return None
+    share = floor_share(evidence, rates, settings)
+    return None if isinstance(share, Unknown) else share
 
 
-def _evidence(
-    settings: JudgementSettings,
-    spec: TargetSpec,
-    state: TargetState,
-    attribution: Attribution,
-    expectation: Expectation,
-    rates: Mapping[float, Rates],
-    now: Instant,
-) -> Evidence:
-    observation, meter, info = state.observation, state.meter, state.info
-    success = None if state.last_success is None else state.last_success.monotonic_seconds
-    started = None if observation is None else observation.process_start_seconds
-    track = meter.token_source
-    return Evidence(
-        now=now.monotonic_seconds,
-        wall=now.wall_seconds,
-        problem=state.problem,
-        last_success=success,
-        unbroken_seconds=(
-            0.0 if meter.unbroken_since is None else now.monotonic_seconds - meter.unbroken_since
-        ),
-        break_reason=meter.break_reason,
-        process_age_seconds=None if started is None else max(0.0, now.wall_seconds - started),
-        sleeping=observation is not None and observation.sleeping,
-        still_seconds=(
-            0.0 if state.moved_at is None or success is None else success - state.moved_at
-        ),
-        liveness=None if track is None else track.liveness,
-        stale_gauge_seconds=0.0 if observation is None else observation.stale_gauge_seconds,
-        running=gauge_of(state, Gauge.RUNNING),
-        waiting=gauge_of(state, Gauge.WAITING),
-        main=rates[settings.main_window_seconds],
-        short=rates[settings.short_window_seconds],
-        long=rates[settings.long_window_seconds],
-        floor=expectation.in_force,
-        no_floor_reason=_reason(expectation.unknown, "no floor is known"),
-        gpu_count=attribution.gpu_count,
-        no_gpus_reason=(
-            ""
-            if attribution.unknown is None
-            else f"its GPUs are unknown: {attribution.unknown.reason}"
-        ),
-        cap=cap_of(state),
-        intended_cap=spec.intended_max_running,
-        shared_with=tuple(
-            sorted({name for share in attribution.shares for name in share.shared_with})
-        ),
-        others_short=0.0,
-        others_long=0.0,
-        role=spec.role or (None if observation is None else observation.role),
-        info=info,
-    )
-
-
-def _reason(unknown: Sequence[Unknown], otherwise: str) -> str:
-    return next((line.reason for line in unknown if line.what == "floor"), otherwise)
+def _fullest(crowds: Iterable[tuple[str, ...]], shares: Mapping[str, float | None]) -> float | None:
+    sums = []
+    for crowd in crowds:
+        known = [share for name in crowd if (share := shares[name]) is not None]
+        if len(known) < len(crowd):
+            return None
+        sums.append(sum(known))
+    return max(sums)
 
 
 def _gpu_of(
@@ -291,15 +274,20 @@ def _gpu_of(
     """The catalogue entry of the GPUs that serve: all must be of one kind."""
     if spec.gpu is not None:
         return catalogue.by_id(spec.gpu)
-    readings = [
-        reading
-        for reading in fleet.readings
-        if any(share.gpu == reading.index for share in attribution.shares)
+    entries = [
+        match(reading, catalogue) if share.uuid == reading.uuid else _slice(share.uuid)
+        for share in attribution.shares
+        if share.uuid and (reading := fleet.reading_of(share.uuid)) is not None
     ]
-    entries = [match(reading, catalogue) for reading in readings]
     kinds = {entry.id if isinstance(entry, GpuSpec) else entry.reason for entry in entries}
     if not entries:
         return None
     if len(kinds) > 1:
         return Unknown("gpu", f"GPUs of different kinds serve it: {', '.join(sorted(kinds))}")
     return entries[0]
+
+
+def _slice(uuid: str) -> Unknown:
+    return Unknown(
+        "gpu", f"{uuid} is a MIG slice and the catalogue has whole cards: give a floor of its own"
+    )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import AsyncIterator, Iterable, Iterator
 
 from monitor.model import Event, Status
@@ -12,21 +13,19 @@ from monitor.pipeline import Plan, State, conclude, take_in
 def ticks(events: Iterable[Event], interval_seconds: float) -> Iterator[list[Event]]:
     """Group events as the daemon's ticks would: all that came within one interval.
 
-    The grid starts at the first event; intervals without an event give no tick.
+    The grid has its edges half an interval off the first event, so that polls which are a
+    little early or late stay each in a tick of its own. Intervals without an event give none.
     """
     group: list[Event] = []
     edge: float | None = None
     for event in events:
         at = event.at.monotonic_seconds
         if edge is None:
-            edge = at
+            edge = at + interval_seconds / 2
         if at > edge:
-            if group:
-                yield group
+            yield group
             group = []
-            # A thousandth of slack keeps a poll that is a hair late in its own tick.
-            steps = max(1, -int(-(at - edge - 0.001 * interval_seconds) // interval_seconds))
-            edge += steps * interval_seconds
+            edge += math.ceil((at - edge) / interval_seconds) * interval_seconds
         group.append(event)
     if group:
         yield group

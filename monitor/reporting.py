@@ -19,7 +19,7 @@ from monitor.model import (
     TargetStatus,
     Unknown,
 )
-from monitor.target_state import TargetState, fullest_of, gauge_of, model_of, precision_of
+from monitor.target_state import TargetState, fullest_of, gauge_of, model_of, precision_of, role_of
 
 
 def target_status(
@@ -34,29 +34,35 @@ def target_status(
 ) -> TargetStatus:
     """Everything known of a target at one tick.
 
-    A target whose last scrape failed has no rates and no load: old ones would be stale.
+    A target whose last scrape failed, or whose scheduler does not report, has no rates and no
+    load: those of before would be stale.
     """
     observation, info, meter = state.observation, state.info, state.meter
     up = state.problem is None and observation is not None
+    if (why := _why_no_rates(state)) is not None:
+        rates = {window: Rates(window, reason=why, prompt_reason=why) for window in rates}
     main = rates[settings.main_window_seconds]
-    if not up:
-        reason = "no_page" if state.problem is None else state.problem.reason.value
-        rates = {window: Rates(window, reason=reason, prompt_reason=reason) for window in rates}
-        main = rates[settings.main_window_seconds]
-    gpus = tuple(_gpu(share, main, expectation.in_force) for share in attribution.shares)
+    role = role_of(spec, state)
+    comparable = None if judgement.floor_ratio is None else expectation.in_force
+    gpus = tuple(
+        _gpu(share, main, expectation.in_force, comparable, role) for share in attribution.shares
+    )
     return TargetStatus(
         name=spec.name,
         url=spec.url,
         labels=spec.labels,
         engine=meter.engine,
-        engine_version=None if info is None else info.engine_version,
+        engine_version=(
+            (None if info is None else info.engine_version)
+            or (None if observation is None else observation.engine_version)
+        ),
         model=model_of(state),
         precision=precision_of(spec, info),
         kv_cache_dtype=(
             (None if observation is None else observation.kv_cache_dtype)
             or (None if info is None else info.kv_cache_dtype)
         ),
-        role=spec.role or (None if observation is None else observation.role),
+        role=role,
         tensor_parallel=spec.tensor_parallel or (None if info is None else info.tensor_parallel),
         pipeline_parallel=(
             spec.pipeline_parallel or (None if info is None else info.pipeline_parallel)
@@ -101,18 +107,24 @@ def window_name(seconds: float) -> str:
     return f"{seconds:g}s"
 
 
-def _gpu(share: GpuShare, main: Rates, floor: Floor | None) -> GpuOnTarget:
-    generation = main.generation_tokens_per_second
+def _why_no_rates(state: TargetState) -> str | None:
+    if state.problem is not None:
+        return state.problem.reason.value
+    if state.observation is None:
+        return "no_page"
+    return None if state.observation.ready else "not_ready"
+
+
+def _gpu(
+    share: GpuShare, main: Rates, floor: Floor | None, comparable: Floor | None, role: str | None
+) -> GpuOnTarget:
+    """One GPU's line; `comparable` is the floor if the target's own work can be held to it."""
+    generation, prompt = main.generation_tokens_per_second, main.prompt_tokens_per_second
     if share.replica is not None:
-        generation = main.replicas.get(share.replica)
+        # Which replica computed how much of the prompts is not measured.
+        generation, prompt = main.replicas.get(share.replica), None
     measured = None if generation is None else generation * share.fraction
-    prompt = main.prompt_tokens_per_second
-    prompt_share = None if prompt is None else prompt * share.fraction
-    ratio = None
-    if floor is not None and measured is not None:
-        ratio = measured / floor.tokens_per_second
-        if floor.prompt_tokens_per_second is not None:
-            ratio += (prompt_share or 0.0) / floor.prompt_tokens_per_second
+    computed = None if prompt is None else prompt * share.fraction
     return GpuOnTarget(
         gpu=share.gpu,
         uuid=share.uuid,
@@ -120,11 +132,23 @@ def _gpu(share: GpuShare, main: Rates, floor: Floor | None) -> GpuOnTarget:
         attribution=share.attribution,
         shared_with=share.shared_with,
         generation_tokens_per_second=measured,
-        prompt_tokens_per_second=None if share.replica is not None else prompt_share,
+        prompt_tokens_per_second=computed,
         expected_tokens_per_second=None,
         floor_tokens_per_second=None if floor is None else floor.tokens_per_second,
-        floor_ratio=ratio,
+        floor_ratio=None if comparable is None else _ratio(comparable, measured, computed, role),
     )
+
+
+def _ratio(
+    floor: Floor, generation: float | None, prompt: float | None, role: str | None
+) -> float | None:
+    """Measured over floor, by the same rules as the target's own ratio."""
+    if generation is None and role != "prefill":
+        return None
+    ratio = (generation or 0.0) / floor.tokens_per_second
+    if floor.prompt_tokens_per_second is None or role == "decode":
+        return ratio
+    return None if prompt is None else ratio + prompt / floor.prompt_tokens_per_second
 
 
 def _replicas(

@@ -6,22 +6,28 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
+from monitor.judgement.evidence import Evidence
 from monitor.judgement.verdict import Judged
 from monitor.model import (
+    Attribution,
     Counter,
     EngineObservation,
+    Expectation,
     Gauge,
     Instant,
+    JudgementSettings,
     Problem,
+    Rates,
     ServerInfo,
     TargetSpec,
 )
+from monitor.throughput.attribution import world_size
 from monitor.throughput.meter import Meter
 
 
 @dataclass(frozen=True, slots=True)
 class TargetState:
-    """What is remembered of one target."""
+    """What is remembered of one target. `moved_at`: the page on which work last showed."""
 
     meter: Meter = Meter()
     observation: EngineObservation | None = None
@@ -59,10 +65,15 @@ def gauge_of(state: TargetState, gauge: Gauge) -> float | None:
 
 
 def cap_of(state: TargetState) -> int | None:
-    """The most requests that can run at once over all data-parallel ranks."""
+    """The most requests that can run at once, over the ranks that the running gauge covers.
+
+    A rank that the page shows no gauge of is not in the sum of running requests either.
+    """
     if state.info is None or state.info.max_running_requests is None:
         return None
-    return state.info.max_running_requests * max(1, len(replicas_of(state)))
+    gauges = {} if state.observation is None else state.observation.gauges
+    ranks = max(1, len(gauges.get(Gauge.RUNNING, {})), len(replicas_of(state)))
+    return state.info.max_running_requests * ranks
 
 
 def is_local(url: str) -> bool:
@@ -87,3 +98,87 @@ def model_of(state: TargetState) -> str | None:
     if state.info is not None and state.info.served_model_name:
         return state.info.served_model_name
     return min(state.meter.models, key=lambda name: (len(name), name), default=None)
+
+
+def gpus_told(spec: TargetSpec, state: TargetState) -> int | None:
+    """How many GPUs serve the target by the operator's or the server's word, without NVML."""
+    listed = 0 if spec.gpus is None or spec.gpus == ("all",) else len(spec.gpus)
+    world = world_size(spec, state.info, len(replicas_of(state))) or 0
+    return spec.gpu_count or max(listed, world) or None
+
+
+def role_of(spec: TargetSpec, state: TargetState) -> str | None:
+    """The role in a disaggregated deployment: as configured, else as page or server say."""
+    seen = None if state.observation is None else state.observation.role
+    return spec.role or seen or (None if state.info is None else state.info.role)
+
+
+def work_counted(meter: Meter) -> tuple[float, float]:
+    """Counters that change when the server works: tokens, and requests where it makes none.
+
+    An embedding server finishes requests and generates nothing. For one that has ever generated
+    finished requests are no work: those that clients give up on finish too.
+    """
+    generation, finished = (
+        meter.tracks.get(counter) for counter in (Counter.GENERATION, Counter.REQUESTS_FINISHED)
+    )
+    generates = generation is not None and any(value for value, _ in generation.last.values())
+    return meter.moved_tokens, 0.0 if finished is None or generates else finished.total
+
+
+def evidence_of(
+    settings: JudgementSettings,
+    spec: TargetSpec,
+    state: TargetState,
+    attribution: Attribution,
+    expectation: Expectation,
+    rates: Mapping[float, Rates],
+    now: Instant,
+) -> Evidence:
+    """What the judgement of this tick rests on; the neighbours' shares are still missing."""
+    observation, meter = state.observation, state.meter
+    success = None if state.last_success is None else state.last_success.monotonic_seconds
+    started = None if observation is None else observation.process_start_seconds
+    prompt = meter.prompt_source
+    work = meter.token_source or prompt
+    unknown_floor = (line.reason for line in expectation.unknown if line.what == "floor")
+    unknown_gpus = attribution.unknown
+    return Evidence(
+        now=now.monotonic_seconds,
+        wall=now.wall_seconds,
+        problem=state.problem,
+        last_success=success,
+        ready=observation is None or observation.ready,
+        unbroken_seconds=(
+            0.0 if meter.unbroken_since is None else now.monotonic_seconds - meter.unbroken_since
+        ),
+        break_reason=meter.break_reason,
+        process_age_seconds=None if started is None else now.wall_seconds - started,
+        sleeping=observation is not None and observation.sleeping,
+        still_seconds=(
+            0.0 if state.moved_at is None or success is None else success - state.moved_at
+        ),
+        liveness=None if work is None else work.liveness,
+        prompt_liveness=None if prompt is None else prompt.liveness,
+        stale_gauge_seconds=0.0 if observation is None else observation.stale_gauge_seconds,
+        running=gauge_of(state, Gauge.RUNNING),
+        waiting=gauge_of(state, Gauge.WAITING),
+        main=rates[settings.main_window_seconds],
+        short=rates[settings.short_window_seconds],
+        long=rates[settings.long_window_seconds],
+        floor=expectation.in_force,
+        no_floor_reason=next(unknown_floor, "no floor is known"),
+        gpu_count=attribution.gpu_count,
+        no_gpus_reason=(
+            "" if unknown_gpus is None else f"its GPUs are unknown: {unknown_gpus.reason}"
+        ),
+        cap=cap_of(state),
+        intended_cap=spec.intended_max_running,
+        shared_with=tuple(
+            sorted({name for share in attribution.shares for name in share.shared_with})
+        ),
+        others_short=0.0,
+        others_long=0.0,
+        role=role_of(spec, state),
+        info=state.info,
+    )

@@ -18,22 +18,27 @@ Performance model, test vector 10: 5620 prompt and 702 generated tokens/s (ratio
 class Evidence:
     """One target at one tick. Times are monotonic seconds; rates are of the whole server.
 
-    `unbroken_seconds`: since the first page or the last break; `break_reason` names it.
-    `still_seconds`: since the token counters last moved. `cap`: the most requests that the
-    server can run at once (effective, all ranks). `others_*`: the floor shares of the other
-    servers on the same GPUs, which add up with this one's; None when one of them is unknown.
+    `ready`: the scheduler reports. `unbroken_seconds`: since the first page or the last break;
+    `break_reason` names it. `still_seconds`: from the last movement of the work counters to the
+    last page, 0 when that page itself moved them. `liveness` is of the counter that shows work
+    under way, `prompt_liveness` of the prompt counter. `running` and `waiting` are the last
+    page's. `cap`: the most requests that can run at once, over the ranks that `running` covers.
+    `others_*`: the floor share of the other servers on this one's fullest GPU, which adds up
+    with its own; None when one of them is unknown.
     """
 
     now: float
     wall: float
     problem: Problem | None
     last_success: float | None
+    ready: bool
     unbroken_seconds: float
     break_reason: str
     process_age_seconds: float | None
     sleeping: bool
     still_seconds: float
     liveness: Liveness | None
+    prompt_liveness: Liveness | None
     stale_gauge_seconds: float
     running: float | None
     waiting: float | None
@@ -52,29 +57,20 @@ class Evidence:
     role: str | None
     info: ServerInfo | None
 
-    def work_ratio(self, rates: Rates) -> float | None:
-        """Measured work over the floor: generation share plus prompt share.
+    def blind_seconds(self) -> float | None:
+        """How long ago the last page came; None if there never was one."""
+        return None if self.last_success is None else self.now - self.last_success
 
-        Without a floor for prompts only generation counts, and nothing can be said of a
-        server that mostly prefills.
-        """
-        generation = rates.generation_tokens_per_second
-        prompt = rates.prompt_tokens_per_second
-        if self.floor is None or self.gpu_count is None or not rates.trusted:
-            return None
-        floor = self.floor.tokens_per_second * self.gpu_count
-        if self.floor.prompt_tokens_per_second is not None:
-            if generation is None and prompt is None:
-                return None
-            prompt_floor = self.floor.prompt_tokens_per_second * self.gpu_count
-            return (generation or 0.0) / floor + (prompt or 0.0) / prompt_floor
-        if generation is None or self.role == "prefill" or prefill_dominated(rates):
-            return None
-        return generation / floor
+    def prefill_dominated(self, rates: Rates) -> bool:
+        """Whether most of the work over this window was prefill."""
+        if self.role in ("prefill", "decode"):
+            # A decode server counts the prompts that another one computed.
+            return self.role == "prefill"
+        prompt = rates.prompt_tokens_per_second or 0.0
+        generation = rates.generation_tokens_per_second or 0.0
+        return prompt > 0.0 and prompt >= PREFILL_DOMINATED_RATIO * generation
 
 
-def prefill_dominated(rates: Rates) -> bool:
-    """Whether most of the work over this window was prefill."""
-    prompt = rates.prompt_tokens_per_second or 0.0
-    generation = rates.generation_tokens_per_second or 0.0
-    return prompt > 0.0 and prompt >= PREFILL_DOMINATED_RATIO * generation
+def count(value: float | None) -> str:
+    """A mean number of requests as people say it."""
+    return "an unknown number of" if value is None else f"{value:.0f}"

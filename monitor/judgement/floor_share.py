@@ -1,0 +1,143 @@
+"""Measured work over the floor: a number, or an `Unknown` that says why there is none.
+
+Rules of this file:
+
+1. Work and floor are compared only where both are known and of the same kind.
+2. A floor of generated tokens judges nothing that mostly prefills. With a prompt floor beside
+   it the two shares add up: a server spends its time on both.
+3. Servers on one GPU share its time: their shares add up too.
+4. Per GPU means: divided by the GPUs that serve the target, however many of them are seen.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from monitor.judgement.evidence import Evidence
+from monitor.judgement.saturation import Saturation
+from monitor.model import Floor, JudgementSettings, Liveness, Rates, Unknown
+
+
+def has_floor(evidence: Evidence) -> bool:
+    """Whether there is a floor that may raise an alarm."""
+    return evidence.floor is not None and evidence.floor.may_gate
+
+
+def floor_share(evidence: Evidence, rates: Rates, settings: JudgementSettings) -> float | Unknown:
+    """The share of the floor that a target's own work over a window comes to."""
+    floor, gpus = evidence.floor, evidence.gpu_count
+    if floor is None:
+        return _unknown(evidence.no_floor_reason)
+    if not floor.may_gate:
+        return _unknown(f"the {floor.rule.value} floor raises no alarm: {floor.why_not}")
+    if gpus is None:
+        return _unknown(evidence.no_gpus_reason)
+    generation = _generation(evidence, floor, rates)
+    if isinstance(generation, Unknown):
+        return generation
+    prompt = _prompt(evidence, floor, rates, settings)
+    return prompt if isinstance(prompt, Unknown) else (generation + prompt) / gpus
+
+
+@dataclass(frozen=True, slots=True)
+class Owed:
+    """Shares of the floor over the short and the long window."""
+
+    floor: Floor
+    short: float
+    long: float
+
+
+def owed_work(
+    evidence: Evidence, now: Saturation, lately: Saturation, settings: JudgementSettings
+) -> Owed | Unknown:
+    """The work on the target's GPU over what the floor asks of the saturated time."""
+    short = floor_share(evidence, evidence.short, settings)
+    long = floor_share(evidence, evidence.long, settings)
+    if isinstance(short, Unknown):
+        return short
+    if isinstance(long, Unknown):
+        return long
+    if evidence.others_short is None or evidence.others_long is None:
+        names = ", ".join(evidence.shared_with)
+        return _unknown(f"the GPU is shared with {names}, whose share is not known")
+    assert evidence.floor is not None
+    return Owed(
+        evidence.floor,
+        short / now.share_of_time + evidence.others_short,
+        long / lately.share_of_time + evidence.others_long,
+    )
+
+
+def shown(evidence: Evidence, owed: Owed, now: Saturation) -> str:
+    """The figures behind a share: `485 of 875 tokens/s per GPU (0.55 of the fixed floor) ...`."""
+    floor = owed.floor
+    short, gpus = evidence.short, evidence.gpu_count or 1
+    measured = _pair(short.generation_tokens_per_second, gpus, floor.tokens_per_second)
+    if floor.prompt_tokens_per_second is not None and evidence.role != "decode":
+        prompt = _pair(short.prompt_tokens_per_second, gpus, floor.prompt_tokens_per_second)
+        measured += f" generated and {prompt} prompt"
+    part = f"{owed.short:.2f} of the {floor.rule.value} floor"
+    if evidence.shared_with:
+        part += f" with {', '.join(evidence.shared_with)} on the same GPU"
+    if now.share_of_time < 0.995:
+        part += f" for the {now.share_of_time:.0%} of the time with a queue"
+    return f"{measured} tokens/s per GPU ({part}) over {short.span_seconds:.0f} s, {now.how}"
+
+
+def _generation(evidence: Evidence, floor: Floor, rates: Rates) -> float | Unknown:
+    generation = rates.generation_tokens_per_second
+    if evidence.role == "prefill":
+        # One token a request at most, and some engines do not count it.
+        return (generation or 0.0) / floor.tokens_per_second
+    if generation is None:
+        return _unknown(f"the rate is not known ({rates.reason})")
+    if rates.trusted:
+        return generation / floor.tokens_per_second
+    if evidence.liveness is Liveness.CHUNKED:
+        return _unknown(
+            f"{rates.span_seconds:.0f} s are too short for a token counter that moves in chunks"
+        )
+    return _unknown(
+        "the token counter moves in lumps, when requests finish, and "
+        f"{rates.completions or 0.0:.0f} did in {rates.span_seconds:.0f} s: too few"
+    )
+
+
+def _prompt(
+    evidence: Evidence, floor: Floor, rates: Rates, settings: JudgementSettings
+) -> float | Unknown:
+    if evidence.role == "decode":
+        return 0.0
+    prompt = rates.prompt_tokens_per_second
+    if floor.prompt_tokens_per_second is None:
+        if evidence.prefill_dominated(rates):
+            return _unknown(
+                "most of the work is prefill and the floor is of generated tokens: "
+                "set `prompt_tokens_per_second` beside it"
+            )
+        if rates.prompt_reason == "lumpy":
+            return _unknown("prompt tokens show only when requests finish, and none did")
+        return 0.0
+    if prompt is None:
+        return _unknown(f"the rate of prompt tokens is not known ({rates.prompt_reason})")
+    completions = rates.completions or 0.0
+    lumpy = evidence.prompt_liveness is Liveness.FINISHED and prompt > 0.0
+    if lumpy and completions < settings.min_completions:
+        return _unknown(
+            f"prompt tokens show only when requests finish, and {completions:.0f} did in "
+            f"{rates.span_seconds:.0f} s: {settings.min_completions} are needed"
+        )
+    return prompt / floor.prompt_tokens_per_second
+
+
+def _pair(rate: float | None, gpus: int, floor: float) -> str:
+    return f"{_figure((rate or 0.0) / gpus)} of {_figure(floor)}"
+
+
+def _figure(value: float) -> str:
+    return f"{value:.0f}" if value >= 10.0 or value == 0.0 else f"{value:.2g}"
+
+
+def _unknown(reason: str) -> Unknown:
+    return Unknown("floor_ratio", reason)
