@@ -2,30 +2,77 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from monitor.config import Config
+from monitor.config.errors import ConfigInvalid
 from monitor.config.target import TargetConfig
 from monitor.expectation.matching import Catalogue
+from monitor.expectation.step_time import StepFit, StepForm
 from monitor.model import TargetSpec
 from monitor.pipeline import Plan
 from monitor.sources.expectations import default_directory, load_catalogue
+from monitor.sources.fit_file import FILE_NAME, load_fits
+from monitor.sources.model_config import ModelConfigUnreadable, read_model_config
 from monitor.sources.scrape import BasicAuth, ScrapeTarget
 
+ReadModel = Callable[[str], Mapping[str, Any]]
+"""From the text of `model:` to the model's config; raises ModelConfigUnreadable."""
 
-def plan_of(config: Config, catalogue: Catalogue) -> Plan:
-    """What to watch and how to judge it."""
+
+def model_on_disk(path: str) -> Mapping[str, Any]:
+    """A model's config from this host's disk."""
+    return read_model_config(Path(path))
+
+
+def plan_of(config: Config, catalogue: Catalogue, read_model: ReadModel = model_on_disk) -> Plan:
+    """What to watch and how to judge it. Raises ConfigInvalid where a `model:` is not readable.
+
+    A recording brings its models along: `recorded_model_config` reads those.
+    """
+    specs, faults = [], []
+    for target in config.targets:
+        try:
+            specs.append(_with_model(target, read_model))
+        except ModelConfigUnreadable as fault:
+            faults.append(f"target {target.name}: model: {fault}")
+    if faults:
+        raise ConfigInvalid(faults)
     return Plan(
-        targets=tuple(target.spec() for target in config.targets),
+        targets=tuple(specs),
         settings=config.settings(),
         catalogue=catalogue,
+        fit=fit_of(config),
     )
 
 
 def plan_for(targets: dict[str, str | None], config: Config, catalogue: Catalogue) -> Plan:
     """A plan for targets that no configuration describes (a bare recording)."""
     specs = tuple(TargetSpec(name=name, url=url or "") for name, url in targets.items())
-    return Plan(targets=specs, settings=config.settings(), catalogue=catalogue)
+    return Plan(targets=specs, settings=config.settings(), catalogue=catalogue, fit=fit_of(config))
+
+
+def _with_model(target: TargetConfig, read_model: ReadModel) -> TargetSpec:
+    spec, told = target.spec(), target.model
+    if told == "auto":
+        return spec
+    if isinstance(told, str):
+        return replace(spec, model=read_model(told))
+    return replace(spec, model=told, model_declared=True)
+
+
+def fit_of(config: Config) -> StepFit:
+    """The load model's constants: the operator's own file before the shipped one.
+
+    Raises ExpectationInvalid.
+    """
+    own = None if config.expectations is None else Path(config.expectations)
+    folder = own if own is not None and (own / FILE_NAME).exists() else default_directory()
+    record = load_fits(folder).in_force
+    return StepFit(name=record.name, form=StepForm(record.form), **record.constants)
 
 
 def catalogue_of(config: Config) -> Catalogue:

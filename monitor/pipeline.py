@@ -10,8 +10,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from monitor import engines
-from monitor.expectation.floors import expectation_for
-from monitor.expectation.matching import Catalogue, match
+from monitor.expectation.matching import Catalogue
+from monitor.expectation.step_time import StepFit
+from monitor.expecting import expectation_of
 from monitor.fleet import Fleet, gpu_statuses, saw_round
 from monitor.judgement.alarms import alarms
 from monitor.judgement.evidence import Evidence
@@ -23,7 +24,6 @@ from monitor.model import (
     Expectation,
     Failure,
     GpuRound,
-    GpuSpec,
     Instant,
     JudgementSettings,
     Page,
@@ -39,7 +39,6 @@ from monitor.target_state import (
     evidence_of,
     gpus_told,
     is_local,
-    precision_of,
     replicas_of,
     work_counted,
 )
@@ -52,11 +51,15 @@ GPUS_WHERE_NOT_TOLD = 16
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What is watched and how it is judged: fixed between two reloads."""
+    """What is watched and how it is judged: fixed between two reloads.
+
+    `fit`: the constants of the load model; None leaves the model out.
+    """
 
     targets: tuple[TargetSpec, ...]
     settings: JudgementSettings
     catalogue: Catalogue
+    fit: StepFit | None = None
     by_name: Mapping[str, TargetSpec] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -194,12 +197,10 @@ def _views(
             window: metering.rates(state.meter, window, plan.settings.min_completions)
             for window in plan.settings.windows_seconds
         }
-        expectation = expectation_for(
-            spec.floor,
-            _gpu_of(spec, attribution, fleet, plan.catalogue),
-            precision_of(spec, state.info),
-            plan.catalogue,
+        expectation, model = expectation_of(
+            spec, state, attribution, fleet, plan.catalogue, plan.fit, rates, plan.settings
         )
+        state = replace(state, served=model)
         evidence = evidence_of(plan.settings, spec, state, attribution, expectation, rates, now)
         views.append(_View(spec, state, attribution, expectation, rates, evidence))
     evidences = {view.spec.name: view.evidence for view in views}
@@ -266,28 +267,3 @@ def _fullest(crowds: Iterable[tuple[str, ...]], shares: Mapping[str, float | Non
             return None
         sums.append(sum(known))
     return max(sums)
-
-
-def _gpu_of(
-    spec: TargetSpec, attribution: Attribution, fleet: Fleet, catalogue: Catalogue
-) -> GpuSpec | Unknown | None:
-    """The catalogue entry of the GPUs that serve: all must be of one kind."""
-    if spec.gpu is not None:
-        return catalogue.by_id(spec.gpu)
-    entries = [
-        match(reading, catalogue) if share.uuid == reading.uuid else _slice(share.uuid)
-        for share in attribution.shares
-        if share.uuid and (reading := fleet.reading_of(share.uuid)) is not None
-    ]
-    kinds = {entry.id if isinstance(entry, GpuSpec) else entry.reason for entry in entries}
-    if not entries:
-        return None
-    if len(kinds) > 1:
-        return Unknown("gpu", f"GPUs of different kinds serve it: {', '.join(sorted(kinds))}")
-    return entries[0]
-
-
-def _slice(uuid: str) -> Unknown:
-    return Unknown(
-        "gpu", f"{uuid} is a MIG slice and the catalogue has whole cards: give a floor of its own"
-    )

@@ -44,9 +44,7 @@ def target_status(
     main = rates[settings.main_window_seconds]
     role = role_of(spec, state)
     comparable = None if judgement.floor_ratio is None else expectation.in_force
-    gpus = tuple(
-        _gpu(share, main, expectation.in_force, comparable, role) for share in attribution.shares
-    )
+    gpus = tuple(_gpu(share, main, expectation, comparable, role) for share in attribution.shares)
     return TargetStatus(
         name=spec.name,
         url=spec.url,
@@ -116,10 +114,15 @@ def _why_no_rates(state: TargetState) -> str | None:
 
 
 def _gpu(
-    share: GpuShare, main: Rates, floor: Floor | None, comparable: Floor | None, role: str | None
+    share: GpuShare,
+    main: Rates,
+    expectation: Expectation,
+    comparable: Floor | None,
+    role: str | None,
 ) -> GpuOnTarget:
     """One GPU's line; `comparable` is the floor if the target's own work can be held to it."""
     generation, prompt = main.generation_tokens_per_second, main.prompt_tokens_per_second
+    floor = expectation.in_force
     if share.replica is not None:
         # Which replica computed how much of the prompts is not measured.
         generation, prompt = main.replicas.get(share.replica), None
@@ -133,7 +136,7 @@ def _gpu(
         shared_with=share.shared_with,
         generation_tokens_per_second=measured,
         prompt_tokens_per_second=computed,
-        expected_tokens_per_second=None,
+        expected_tokens_per_second=expectation.expected_tokens_per_second,
         floor_tokens_per_second=None if floor is None else floor.tokens_per_second,
         floor_ratio=None if comparable is None else _ratio(comparable, measured, computed, role),
     )

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
+from monitor.expectation.live import Served
 from monitor.judgement.evidence import Evidence
 from monitor.judgement.verdict import Judged
 from monitor.model import (
@@ -27,7 +28,10 @@ from monitor.throughput.meter import Meter
 
 @dataclass(frozen=True, slots=True)
 class TargetState:
-    """What is remembered of one target. `moved_at`: the page on which work last showed."""
+    """What is remembered of one target.
+
+    `moved_at`: the page on which work last showed. `served`: its model's constants.
+    """
 
     meter: Meter = Meter()
     observation: EngineObservation | None = None
@@ -39,6 +43,7 @@ class TargetState:
     failures: Mapping[str, int] = field(default_factory=dict)
     moved_at: float | None = None
     judged: Judged = Judged()
+    served: Served | None = None
 
 
 def precision_of(spec: TargetSpec, info: ServerInfo | None) -> str | None:
@@ -181,4 +186,5 @@ def evidence_of(
         others_long=0.0,
         role=role_of(spec, state),
         info=state.info,
+        floor_pending=spec.model is not None and expectation.in_force is None,
     )

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import json
 import math
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,7 @@ from monitor.assembly import catalogue_of, plan_for, plan_of
 from monitor.config import parse
 from monitor.model import ProblemReason, Rates, TargetStatus
 from monitor.replaying import replay
+from monitor.sources.model_config import recorded_model_config
 from monitor.sources.recording import open_recording
 
 REAL = Path(__file__).parent / "recordings" / "real"
@@ -42,7 +43,7 @@ def ticks_of(name: str) -> tuple[TargetStatus, ...]:
     config = parse(recording.config_text or "", "config.yaml", {})
     catalogue = catalogue_of(config)
     plan = (
-        plan_of(config, catalogue)
+        plan_of(config, catalogue, partial(recorded_model_config, side_file=recording.side_file))
         if config.targets
         else plan_for(dict(recording.targets), config, catalogue)
     )

@@ -32,6 +32,7 @@ from monitor.model import (
 STALE_GAUGE_SECONDS = 40.0
 """How long an old scheduler's gauges may outlive the work (30 s, seen late by a scrape)."""
 
+FINISHED = Liveness.FINISHED
 _DECODE = {"mode": ("decode",)}
 _COMPUTED = {"mode": ("prefill_compute",)}
 _CACHED = {"mode": ("prefill_cache",)}
@@ -90,6 +91,9 @@ SGLANG = Dialect(
         Feed("prompt_tokens_total", Counter.PROMPT_ALL, liveness=Liveness.FINISHED),
         Feed("cached_tokens_total", Counter.PROMPT_CACHED, rank=1, liveness=Liveness.FINISHED),
         Feed("num_requests_total", Counter.REQUESTS_FINISHED),
+        Feed("prompt_tokens_histogram_count", Counter.REQUESTS_MEASURED, liveness=FINISHED),
+        Feed("prompt_tokens_histogram_sum", Counter.REQUEST_PROMPT_TOKENS, liveness=FINISHED),
+        Feed("generation_tokens_histogram_sum", Counter.REQUEST_OUTPUT_TOKENS, liveness=FINISHED),
         Feed("num_retracted_requests_total", Counter.PREEMPTIONS, scheduler=True),
         Feed("scheduler_idle_seconds_total", Counter.SCHEDULER_IDLE, scheduler=True),
         Feed("num_running_reqs", Gauge.RUNNING, scheduler=True),

@@ -3,7 +3,8 @@
 What each row rests on (read in the sources of the releases, checked on recorded pages):
 
 - `generation_tokens_total` moves with each engine step and is exact; the histograms of
-  finished requests move in lumps and lose aborted requests, so they count nothing here.
+  finished requests move in lumps and lose aborted requests, so they count no tokens here
+  and tell the requests' mean length only.
 - `prompt_tokens_total` counts whole prompts, cache hits and transferred tokens included;
   `prompt_tokens_by_source_total` (0.16 on) tells the computed ones apart, before that the
   prefix-cache hit counters do.
@@ -21,10 +22,12 @@ from monitor.model import (
     Counter,
     EngineObservation,
     Gauge,
+    Liveness,
     Problem,
     ProblemReason,
 )
 
+FINISHED = Liveness.FINISHED
 _COMPUTED = {"source": ("local_compute",)}
 _CACHED = {"source": ("local_cache_hit", "external_kv_transfer")}
 
@@ -59,6 +62,9 @@ VLLM = Dialect(
         Feed("external_prefix_cache_hits_total", Counter.PROMPT_CACHED, rank=1),
         Feed("gpu_prefix_cache_hits_total", Counter.PROMPT_CACHED, rank=2),
         Feed("request_success_total", Counter.REQUESTS_FINISHED),
+        Feed("request_prompt_tokens_count", Counter.REQUESTS_MEASURED, liveness=FINISHED),
+        Feed("request_prompt_tokens_sum", Counter.REQUEST_PROMPT_TOKENS, liveness=FINISHED),
+        Feed("request_generation_tokens_sum", Counter.REQUEST_OUTPUT_TOKENS, liveness=FINISHED),
         Feed("num_preemptions_total", Counter.PREEMPTIONS),
         Feed("num_requests_running", Gauge.RUNNING),
         Feed("num_requests_waiting", Gauge.WAITING),

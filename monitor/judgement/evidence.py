@@ -24,7 +24,8 @@ class Evidence:
     under way, `prompt_liveness` of the prompt counter. `running` and `waiting` are the last
     page's. `cap`: the most requests that can run at once, over the ranks that `running` covers.
     `others_*`: the floor share of the other servers on this one's fullest GPU, which adds up
-    with its own; None when one of them is unknown.
+    with its own; None when one of them is unknown. `floor_pending`: there is no floor now, but
+    the model gives one as soon as there is load to work it out from.
     """
 
     now: float
@@ -56,6 +57,7 @@ class Evidence:
     others_long: float | None
     role: str | None
     info: ServerInfo | None
+    floor_pending: bool = False
 
     def blind_seconds(self) -> float | None:
         """How long ago the last page came; None if there never was one."""

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from monitor.judgement.evidence import Evidence
 from monitor.judgement.saturation import Saturation
-from monitor.model import Floor, JudgementSettings, Liveness, Rates, Unknown
+from monitor.model import Floor, FloorRule, JudgementSettings, Liveness, Rates, Unknown
 
 
 def has_floor(evidence: Evidence) -> bool:
@@ -109,6 +109,8 @@ def _prompt(
 ) -> float | Unknown:
     if evidence.role == "decode":
         return 0.0
+    if floor.rule is FloorRule.MODEL:
+        return 0.0  # The expectation has the time that the prompts take.
     prompt = rates.prompt_tokens_per_second
     if floor.prompt_tokens_per_second is None:
         if evidence.prefill_dominated(rates):

@@ -96,7 +96,8 @@ def judge(
     """The verdict now, and what to remember."""
     found = _found(before, evidence, settings)
     # Without a floor there is nothing to be below.
-    effect = found.effect if has_floor(evidence) else Effect.CLEAR
+    floor_comes = has_floor(evidence) or evidence.floor_pending
+    effect = found.effect if floor_comes else Effect.CLEAR
     changed = before.since is None or found.verdict is not before.verdict
     judged = Judged(
         verdict=found.verdict,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +33,8 @@ class FloorSpec:
 class TargetSpec:
     """A target as the core needs it. None stands for `auto`.
 
+    `model` is the model's `config.json`, already read, or, where `model_declared`, the
+    operator's own map of its figures; None: not at hand.
     `gpus`: indices or UUIDs; `("all",)` every GPU of the host; None: find out.
     `replica_gpus` maps a replica to its GPUs, where the operator told.
     """
@@ -49,6 +52,8 @@ class TargetSpec:
     replica_gpus: Mapping[str, tuple[int | str, ...]] = field(default_factory=dict)
     intended_max_running: int | None = None
     floor: FloorSpec | None = None
+    model: Mapping[str, Any] | None = None
+    model_declared: bool = False
     labels: Mapping[str, str] = field(default_factory=dict)
 
 

@@ -100,9 +100,23 @@ class Floor:
 
 @dataclass(frozen=True, slots=True)
 class Expectation:
-    """Every known floor of a target (per GPU) and the one in force."""
+    """Every known floor of a target (per GPU), the one in force, and what the load model says.
+
+    `expected_tokens_per_second` is per GPU, at the present demand. Efficiencies are measured
+    over expected (1.0: as fast as expected), at the batch that runs and at the batch that the
+    demand asks for. `mbu`, `mfu`: shares of memory bandwidth and dense peak that the work
+    comes to. Batches are requests of one replica: demanded, and what the memory could hold.
+    `expectation_check_ratio`: `mbu` over the bandwidth that the GPU itself counts.
+    """
 
     floors: tuple[Floor, ...] = ()
     in_force: Floor | None = None
     expected_tokens_per_second: float | None = None
     unknown: tuple[Unknown, ...] = ()
+    efficiency_observed: float | None = None
+    efficiency_demand: float | None = None
+    mbu: float | None = None
+    mfu: float | None = None
+    batch_demand: float | None = None
+    batch_memory_cap: float | None = None
+    expectation_check_ratio: float | None = None

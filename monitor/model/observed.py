@@ -10,13 +10,20 @@ from monitor.model.seen import Instant, Unknown
 
 
 class Counter(StrEnum):
-    """Cumulative quantities that an engine may publish."""
+    """Cumulative quantities that an engine may publish.
+
+    `REQUEST_*_TOKENS` are the lengths of finished requests, summed over `REQUESTS_MEASURED`:
+    what a mean length is worked out from, never a rate.
+    """
 
     GENERATION = "generation_tokens"
     PROMPT_COMPUTED = "prompt_computed_tokens"
     PROMPT_ALL = "prompt_tokens"
     PROMPT_CACHED = "prompt_cached_tokens"
     REQUESTS_FINISHED = "requests_finished"
+    REQUESTS_MEASURED = "requests_measured"
+    REQUEST_PROMPT_TOKENS = "request_prompt_tokens"
+    REQUEST_OUTPUT_TOKENS = "request_output_tokens"
     PREEMPTIONS = "preemptions"
     SCHEDULER_IDLE = "scheduler_idle_seconds"
 

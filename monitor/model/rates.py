@@ -41,6 +41,9 @@ class Rates:
     scheduler_idle_share: float | None = None
     replicas: Mapping[str, float] = field(default_factory=dict)
     """Generation tokens/s per replica, where the engine has more than one."""
+    mean_prompt_tokens: float | None = None
+    """Whole prompt, cached part included, of the requests that finished; None: none did."""
+    mean_output_tokens: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -84,6 +84,7 @@ def _add_target(page: Page, target: TargetStatus) -> None:
     _add_judgement(page, target, labels)
     if target.up:
         _add_rates(page, target, labels)
+        _add_model(page, target, labels)
     floors = _floors(target)
     _add_floor_rules(page, target, labels, floors)
     for gpu_labels, gpu in _gpus(target):
@@ -146,6 +147,19 @@ def _add_rates(page: Page, target: TargetStatus, labels: str) -> None:
     page.add("floorwatch_requests_running", labels, target.requests_running)
     page.add("floorwatch_requests_waiting", labels, target.requests_waiting)
     page.add("floorwatch_kv_cache_usage_ratio", labels, target.kv_cache_usage_ratio)
+
+
+def _add_model(page: Page, target: TargetStatus, labels: str) -> None:
+    expectation = target.expectation
+    name = "floorwatch_efficiency"
+    page.add(name, f'{labels},basis="observed"', expectation.efficiency_observed)
+    page.add(name, f'{labels},basis="demand"', expectation.efficiency_demand)
+    page.add("floorwatch_mbu_ratio", labels, expectation.mbu)
+    page.add("floorwatch_mfu_ratio", labels, expectation.mfu)
+    page.add("floorwatch_batch_demand", labels, expectation.batch_demand)
+    page.add("floorwatch_batch_memory_cap", labels, expectation.batch_memory_cap)
+    check = expectation.expectation_check_ratio
+    page.add("floorwatch_expectation_check_ratio", labels, check)
 
 
 def per_gpu(tokens_per_second: float | None, gpu_count: int | None) -> float | None:

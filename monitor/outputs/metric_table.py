@@ -147,6 +147,36 @@ METRICS: tuple[Metric, ...] = (
         ("target", "reason"),
         "1 if a floor judges the target; 0 with the reason why none does.",
     ),
+    _gauge(
+        "floorwatch_efficiency",
+        ("target", "basis"),
+        "Measured over expected: at the batch that runs (observed), at the demanded one (demand).",
+    ),
+    _gauge(
+        "floorwatch_mbu_ratio",
+        _TARGET,
+        "Model bandwidth utilisation: share of memory bandwidth that the decoding comes to.",
+    ),
+    _gauge(
+        "floorwatch_mfu_ratio",
+        _TARGET,
+        "Model FLOP utilisation: share of the dense peak that the work comes to.",
+    ),
+    _gauge(
+        "floorwatch_batch_demand",
+        _TARGET,
+        "Requests of one replica that would run if only the memory held them back.",
+    ),
+    _gauge(
+        "floorwatch_batch_memory_cap",
+        _TARGET,
+        "Requests of one replica that the GPUs' memory could hold.",
+    ),
+    _gauge(
+        "floorwatch_expectation_check_ratio",
+        _TARGET,
+        "Model bandwidth utilisation over the bandwidth in use that the GPU counts (GPM).",
+    ),
     # ------------------------------------------------------------------ load
     _gauge("floorwatch_requests_running", _TARGET, "Requests the server works on at once."),
     _gauge("floorwatch_requests_waiting", _TARGET, "Requests that wait in the server's queue."),

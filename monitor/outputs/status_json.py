@@ -22,6 +22,7 @@ from typing import Any
 
 from monitor.model import (
     AlertStatus,
+    Expectation,
     Floor,
     GpuOnTarget,
     GpuProcess,
@@ -207,7 +208,24 @@ def _expectation(target: TargetStatus) -> dict[str, Any]:
         "floor_rule": in_force.rule.value if in_force else None,
         "floors": {rule: _number(floor) for rule, floor in floors_by_rule(target).items()},
         "floor_derivation": _derivation(in_force) if in_force else [],
-        "efficiency": {"observed": None, "demand": None, "relative": None},
+        **_model(target),
+    }
+
+
+def _model(target: TargetStatus) -> dict[str, Any]:
+    """Give what the load model says of now."""
+    expectation = target.expectation if target.up else Expectation()
+    return {
+        "efficiency": {
+            "observed": _number(expectation.efficiency_observed),
+            "demand": _number(expectation.efficiency_demand),
+            "relative": None,
+        },
+        "mbu_ratio": _number(expectation.mbu),
+        "mfu_ratio": _number(expectation.mfu),
+        "batch_demand": _number(expectation.batch_demand),
+        "batch_memory_cap": _number(expectation.batch_memory_cap),
+        "expectation_check_ratio": _number(expectation.expectation_check_ratio),
     }
 
 

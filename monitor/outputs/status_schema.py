@@ -159,6 +159,11 @@ _TARGET = _object(
                 "relative": _ratio("measured over the self-calibrated expectation"),
             }
         ),
+        "mbu_ratio": _ratio("share of the memory bandwidth that the decoding comes to"),
+        "mfu_ratio": _ratio("share of the dense peak that the work comes to"),
+        "batch_demand": _or_null(_NUMBER, "requests of a replica to run at once"),
+        "batch_memory_cap": _or_null(_NUMBER, "requests of a replica that the memory holds"),
+        "expectation_check_ratio": _ratio("mbu_ratio over the bandwidth in use, as the GPU counts"),
         "floor_ratio": _ratio("measured work over the floor in force"),
         "judged_over_seconds": _list_of(_NUMBER),
         "verdict": _or_null(_one_of([verdict.value for verdict in Verdict])),

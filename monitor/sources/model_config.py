@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 import os
 import stat
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +50,23 @@ def read_model_config(path: Path) -> dict[str, Any]:
     return config
 
 
+def recorded_model_config(path: str, side_file: Callable[[str], bytes | None]) -> dict[str, Any]:
+    """Read a `config.json` that lies beside a recording's pages, as `read_model_config` does.
+
+    `side_file` gives a file's bytes by its relative path, None where it is not there; then
+    the path is one of this disk. Raises ModelConfigUnreadable.
+    """
+    data = side_file(path)
+    if data is None:
+        return read_model_config(Path(path))
+    config = _parsed(Path(path), data)
+    for name, method in _BESIDE.items():
+        beside = str(Path(path).with_name(name))
+        if (told := side_file(beside)) is not None:
+            return _joined(config, _parsed(Path(beside), told), method)
+    return config
+
+
 def _joined(config: dict[str, Any], beside: dict[str, Any], method: str) -> dict[str, Any]:
     told = beside.get("quantization", beside)
     own = config.get(QUANTISATION)
@@ -76,6 +93,10 @@ def _table(path: Path) -> dict[str, Any]:
         data = _bytes(path)
     except OSError as fault:
         raise _unreadable(path, fault.strerror or "not readable") from None
+    return _parsed(path, data)
+
+
+def _parsed(path: Path, data: bytes) -> dict[str, Any]:
     try:
         table = json.loads(data.decode("utf-8-sig"))
     except UnicodeDecodeError:

@@ -39,6 +39,9 @@ class Point(NamedTuple):
     prompt: float | None = None
     cached: float | None = None
     completions: float | None = None
+    requests_measured: float | None = None
+    request_prompt: float | None = None
+    request_output: float | None = None
     preemptions: float | None = None
     idle_seconds: float | None = None
     idle_ranks: int = 0

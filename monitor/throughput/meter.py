@@ -187,6 +187,8 @@ def rates(meter: Meter, window_seconds: float, min_completions: int) -> Rates:
         state_usage_mean=span.mean("state_seconds", "state_observed_seconds"),
         scheduler_idle_share=span.scheduler_idle,
         replicas=span.replicas() if several else {},
+        mean_prompt_tokens=span.mean_request("request_prompt", "prompt", "cached"),
+        mean_output_tokens=span.mean_request("request_output", "generation"),
     )
 
 

@@ -56,6 +56,20 @@ class Span:
         gain = self.gain(figure)
         return None if gain is None else gain / self.seconds
 
+    def mean_request(self, figure: str, *flow: str) -> float | None:
+        """Tokens per request that finished meanwhile; None if none did.
+
+        Without the lengths of requests it is what `flow` counted per request that finished:
+        the same where the load is steady.
+        """
+        measured, tokens = self.gain("requests_measured"), self.gain(figure)
+        if measured is None or tokens is None:
+            measured = self.gain("completions")
+            gains = [self.gain(part) for part in flow]
+            told = [gain for gain in gains if gain is not None]
+            tokens = sum(told) if gains[0] is not None else None
+        return None if not measured or tokens is None else tokens / measured
+
     def mean(self, figure: str, observed: str) -> float | None:
         """The mean of a gauge over the seconds in which it was told."""
         seconds = self.gain(observed)
