@@ -256,5 +256,5 @@ def test_reading_large_pages_again_keeps_the_memory_flat() -> None:
         read(number)
     after, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
-    assert len(caches["vllm"]) == known < 1000
+    assert len(caches["vllm"]) == known < 2000
     assert after - before < 100_000
