@@ -59,7 +59,6 @@ NO_EFFECT = (
     "alertmanagers",
     "alert_labels",
     "state",
-    "web_config",
     "model",
     "backlog_tokens",
 )
