@@ -10,6 +10,7 @@ from monitor.expectation.matching import Catalogue
 from monitor.model import TargetSpec
 from monitor.pipeline import Plan
 from monitor.sources.expectations import default_directory, load_catalogue
+from monitor.sources.reference_file import load_references
 from monitor.sources.scrape import BasicAuth, ScrapeTarget
 
 
@@ -31,7 +32,8 @@ def plan_for(targets: dict[str, str | None], config: Config, catalogue: Catalogu
 def catalogue_of(config: Config) -> Catalogue:
     """The shipped catalogue, the operator's own entries over it. Raises ExpectationInvalid."""
     own = () if config.expectations is None else (Path(config.expectations),)
-    return Catalogue(load_catalogue(default_directory(), *own))
+    specs = load_catalogue(default_directory(), *own)
+    return Catalogue(specs, load_references(specs, default_directory(), *own))
 
 
 def scrape_target_of(target: TargetConfig) -> ScrapeTarget:

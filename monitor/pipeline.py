@@ -199,6 +199,7 @@ def _views(
             _gpu_of(spec, attribution, fleet, plan.catalogue),
             precision_of(spec, state.info),
             plan.catalogue,
+            plan.catalogue.references,
         )
         evidence = evidence_of(plan.settings, spec, state, attribution, expectation, rates, now)
         views.append(_View(spec, state, attribution, expectation, rates, evidence))

@@ -18,5 +18,5 @@ def test_doubts_and_a_taken_port_are_a_line_each(floorwatch: CommandLine, tmp_pa
         result = floorwatch("run", "--config", config)
     assert (result.code, result.out) == (1, "")
     doubt, fault = result.err.splitlines()
-    assert doubt.startswith("floorwatch: a (http://127.0.0.1:1/metrics) and b (")
+    assert doubt.startswith("floorwatch: a (127.0.0.1:1) and b (")
     assert fault.startswith("floorwatch: cannot listen on 127.0.0.1:")

@@ -19,6 +19,9 @@ from tests.deadlines import until, until_told
 
 HERE = Path(__file__).resolve().parents[2]
 
+ENDS_WITHIN_SECONDS = 15.0
+"""A stop takes a second at most on an idle machine; the limit is there to catch a hang."""
+
 
 def environment(**more: str) -> dict[str, str]:
     """This environment without the caller's FLOORWATCH_*, with JSON logs."""

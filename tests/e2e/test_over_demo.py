@@ -15,7 +15,7 @@ from prometheus_client.parser import text_string_to_metric_families as classic
 from monitor import demo
 from monitor.outputs.status_schema import STATUS_SCHEMA
 from tests.deadlines import until_told
-from tests.e2e.daemon_process import DaemonProcess, daemon
+from tests.e2e.daemon_process import ENDS_WITHIN_SECONDS, DaemonProcess, daemon
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -37,7 +37,7 @@ async def over_demo(
     async with daemon(config, tmp_path_factory.mktemp("demo")) as one:
         await one.until_ready()
         yield one
-        assert await one.end() < 2.0
+        assert await one.end() < ENDS_WITHIN_SECONDS
 
 
 async def test_both_formats_are_well_formed(over_demo: DaemonProcess) -> None:

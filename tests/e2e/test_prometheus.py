@@ -16,7 +16,7 @@ from prometheus_client.parser import text_string_to_metric_families as classic
 
 from monitor import demo
 from tests.deadlines import until_told
-from tests.e2e.daemon_process import DaemonProcess, daemon
+from tests.e2e.daemon_process import ENDS_WITHIN_SECONDS, DaemonProcess, daemon
 
 LISTEN = "listen: {address: '127.0.0.1:0'}\n"
 TICK = "floorwatch_last_tick_timestamp_seconds"
@@ -140,7 +140,7 @@ async def test_prometheus_stores_what_the_page_says(tmp_path: Path) -> None:
                 page, kept = await same_tick(one, session, api, rate)
                 async with session.get(f"{api}/metadata") as answer:
                     types = (await answer.json())["data"]
-            assert await one.end() < 2.0
+            assert await one.end() < ENDS_WITHIN_SECONDS
     finally:
         await simulation.close()
     assert kept == page
