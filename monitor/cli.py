@@ -188,6 +188,120 @@ def check(
     _guarded(lambda: command(_load(config), as_json=as_json))
 
 
+@app.command(
+    epilog="Example: floorwatch explain --gpu rtx-pro-6000-blackwell-ws --reference b200-sxm-180gb"
+    " --reference-tokens-per-second 3500 --precision bf16 --measured 485"
+)
+def explain(
+    target: Annotated[
+        str | None,
+        typer.Argument(metavar="TARGET", help="A target of the configuration.", show_default=False),
+    ] = None,
+    config: ConfigOption = None,
+    gpu: Annotated[
+        str | None,
+        typer.Option(
+            "--gpu", help="Instead of a target: a GPU's catalogue id.", show_default=False
+        ),
+    ] = None,
+    reference: Annotated[
+        str | None, typer.Option(help="Catalogue id of the GPU to scale from.", show_default=False)
+    ] = None,
+    reference_tokens_per_second: Annotated[
+        float | None,
+        typer.Option(help="What the reference does, tokens/s per GPU.", show_default=False),
+    ] = None,
+    precision: Annotated[
+        str | None, typer.Option(help="What the model runs at, e.g. bf16.", show_default=False)
+    ] = None,
+    reference_precision: Annotated[
+        str | None,
+        typer.Option(help="What the reference ran at, if another.", show_default=False),
+    ] = None,
+    at_least: Annotated[
+        str | None,
+        typer.Option(help="A share of the reference, e.g. 25%: a floor too.", show_default=False),
+    ] = None,
+    measured: Annotated[
+        list[float] | None,
+        typer.Option(
+            metavar="RATE",
+            help="A rate to hold against each floor; repeatable.",
+            show_default=False,
+        ),
+    ] = None,
+    peak_claim: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="PEAK",
+            help="A quoted peak, e.g. '4 PFLOPS fp4'; repeatable.",
+            show_default=False,
+        ),
+    ] = None,
+    achieved: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="PEAK",
+            help="A kernel's rate, e.g. '1300 TFLOPS fp4'; repeatable.",
+            show_default=False,
+        ),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
+) -> None:
+    """Show how a floor comes about: of a target, or between two GPUs of the catalogue."""
+    from monitor.commands.explain import Question, explain_rules, explain_target
+
+    options = {
+        "--reference": reference,
+        "--reference-tokens-per-second": reference_tokens_per_second,
+        "--precision": precision,
+        "--reference-precision": reference_precision,
+        "--at-least": at_least,
+        "--measured": measured,
+        "--peak-claim": peak_claim,
+        "--achieved": achieved,
+    }
+    given = [name for name, value in options.items() if value not in (None, [])]
+    if (target is None) == (gpu is None):
+        raise typer.BadParameter("give either a TARGET or --gpu ID")
+    if target is not None and given:
+        raise typer.BadParameter(f"{given[0]} goes with --gpu, not with a TARGET")
+    _log("error")
+    if target is not None:
+        _guarded(lambda: explain_target(_load(config), target, as_json=as_json))
+    question = Question(
+        gpu=gpu or "",
+        reference=reference,
+        reference_tokens_per_second=reference_tokens_per_second,
+        precision=precision,
+        reference_precision=reference_precision,
+        at_least=at_least,
+        measured=tuple(measured or ()),
+        peak_claims=tuple(peak_claim or ()),
+        achieved=tuple(achieved or ()),
+    )
+    _guarded(lambda: explain_rules(_load(config), question, as_json=as_json))
+
+
+@app.command(epilog="Example: floorwatch gpus b200-sxm-180gb")
+def gpus(
+    gpu_id: Annotated[
+        str | None,
+        typer.Argument(metavar="ID", help="One entry, with its sources.", show_default=False),
+    ] = None,
+    config: ConfigOption = None,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
+    missing: Annotated[
+        bool,
+        typer.Option("--missing", help="A file to fill in for each GPU of this host not in it."),
+    ] = False,
+) -> None:
+    """Show the GPU catalogue: figures, sources, and how far to trust them."""
+    from monitor.commands.gpus import gpus as command
+
+    _guarded(lambda: command(_load(config), gpu_id, missing=missing, as_json=as_json))
+
+
 @app.command(epilog="Example: floorwatch replay incident.tar.gz --windows 5s,10s,30s --json")
 def replay(
     path: Annotated[Path, typer.Argument(help="A recording: a folder or a .tar.gz.")],

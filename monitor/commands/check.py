@@ -19,7 +19,7 @@ from monitor.sources.nvml import Nvml, NvmlPoller
 def check(config: Config, *, as_json: bool) -> int:
     """0: all well; 1: a target has a problem."""
     plan = plan_of(config, catalogue_of(config))
-    status = run_to_end(_look(config, plan))
+    status = run_to_end(look(config, plan))
     if as_json:
         for doubt in config.doubts():
             say(doubt)
@@ -29,7 +29,8 @@ def check(config: Config, *, as_json: bool) -> int:
     return 1 if any(target.problem is not None or not target.up for target in status.targets) else 0
 
 
-async def _look(config: Config, plan: Plan) -> Status:
+async def look(config: Config, plan: Plan) -> Status:
+    """Look once at every target and GPU."""
     poller = NvmlPoller(Nvml())
     try:
         return await probe(config, plan, poller.read)

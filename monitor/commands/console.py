@@ -10,6 +10,9 @@ from contextlib import suppress
 from monitor.model import Status
 from monitor.outputs.terminal import render_table
 
+LEAST_COLUMNS = 40
+"""Lines are never wrapped narrower than this: figures would be torn apart."""
+
 
 class ResultLost(Exception):
     """Standard output cannot be written (a full disk); one line for the operator."""
@@ -46,6 +49,13 @@ def draw(status: Status) -> None:
     from rich.console import Console  # noqa: PLC0415 - a pipe never needs it
 
     Console().print(render_table(status, shutil.get_terminal_size().columns))
+
+
+def width() -> int | None:
+    """The columns of the terminal that results go to; None where they go elsewhere."""
+    if sys.stdout is None or not sys.stdout.isatty():
+        return None
+    return max(LEAST_COLUMNS, shutil.get_terminal_size().columns)
 
 
 def mute() -> None:

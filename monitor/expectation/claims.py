@@ -20,29 +20,18 @@ TOLERANCE_RATIO = 0.03
 def sparse_peak(spec: GpuSpec, precision: str) -> Figure | Unknown:
     """Give the sparse peak that `precision` would be quoted at, never to be divided by."""
     dense = dense_peak(spec, precision)
-    if isinstance(dense, Unknown):
-        return dense
-    listed = spec.sparse_peaks.get(dense.precision or "")
-    if listed is not None:
-        return listed
-    return Figure(
-        value=2 * dense.value,
-        unit=dense.unit,
-        sources=(f"2 x the dense peak {dense.value:g} {dense.unit}", *dense.sources),
-        confidence=max(dense.confidence, Confidence.DERIVED, key=list(Confidence).index),
-        precision=dense.precision,
-        density=Density.SPARSE,
-    )
+    return dense if isinstance(dense, Unknown) else _sparse_beside(dense, spec)
 
 
 def density_of_claim(tflops: float, spec: GpuSpec, precision: str) -> Density | Unknown:
     """Tell which peak a quoted one is: the dense, the sparse, or (Unknown) neither."""
-    dense, sparse = dense_peak(spec, precision), sparse_peak(spec, precision)
+    dense = dense_peak(spec, precision)
     if isinstance(dense, Unknown):
         return dense
-    for figure in (dense, sparse):
-        if isinstance(figure, Figure) and abs(tflops / figure.value - 1) <= TOLERANCE_RATIO:
-            return Density.SPARSE if figure is sparse else Density.DENSE
+    if abs(tflops / dense.value - 1) <= TOLERANCE_RATIO:
+        return Density.DENSE
+    if abs(tflops / _sparse_beside(dense, spec).value - 1) <= TOLERANCE_RATIO:
+        return Density.SPARSE
     return Unknown(
         "peak",
         f"{tflops:g} {dense.unit} is {tflops / dense.value:.2f} x the dense {dense.precision}"
@@ -54,14 +43,26 @@ def shares_of_peaks(
     achieved_tflops: float, spec: GpuSpec, precision: str
 ) -> tuple[Step, ...] | Unknown:
     """Give a kernel's share of the dense peak, then, to compare, of the sparse one."""
-    dense, sparse = share_of_peak(achieved_tflops, spec, precision), sparse_peak(spec, precision)
-    if isinstance(dense, Unknown):
-        return dense
-    if isinstance(sparse, Unknown):
-        return sparse
+    share, sparse = share_of_peak(achieved_tflops, spec, precision), sparse_peak(spec, precision)
+    if isinstance(share, Unknown) or isinstance(sparse, Unknown):
+        return next(one for one in (share, sparse) if isinstance(one, Unknown))
     because = (
         f"{achieved_tflops:g} / {sparse.value:g} {sparse.unit}; no measure of a dense kernel:"
         " serving is dense"
     )
     what = f"share of the sparse {sparse.precision} peak"
-    return dense, Step(what, achieved_tflops / sparse.value, "", because)
+    return share, Step(what, achieved_tflops / sparse.value, "", because)
+
+
+def _sparse_beside(dense: Figure, spec: GpuSpec) -> Figure:
+    listed = spec.sparse_peaks.get(dense.precision or "")
+    if listed is not None:
+        return listed
+    return Figure(
+        value=2 * dense.value,
+        unit=dense.unit,
+        sources=(f"2 x the dense peak {dense.value:g} {dense.unit}", *dense.sources),
+        confidence=max(dense.confidence, Confidence.DERIVED, key=list(Confidence).index),
+        precision=dense.precision,
+        density=Density.SPARSE,
+    )
