@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/pip --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint format types contracts coverage bench check requirements clean
+.PHONY: help demo test lint format types contracts coverage bench validate check requirements clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -45,7 +45,7 @@ types: $(VENV)/.dev-installed ## mypy, strict
 contracts: $(VENV)/.dev-installed ## which module may import which
 	$(BIN)/lint-imports
 
-CORE := monitor/model.py,monitor/engines/*,monitor/throughput/*,monitor/expectation/*,monitor/judgement/*,monitor/pipeline.py,monitor/expecting.py,monitor/fleet.py,monitor/reporting.py,monitor/target_state.py
+CORE := monitor/model/*,monitor/engines/*,monitor/throughput/*,monitor/expectation/*,monitor/judgement/*,monitor/pipeline.py,monitor/expecting.py,monitor/fleet.py,monitor/reporting.py,monitor/target_state.py
 
 coverage: $(VENV)/.dev-installed ## all tests with branch coverage: core 100 %, all at least 90 %
 	rm -f .coverage .coverage.*
@@ -56,6 +56,9 @@ coverage: $(VENV)/.dev-installed ## all tests with branch coverage: core 100 %, 
 
 bench: $(VENV)/.dev-installed ## measure cost, as ratios to peers in the same run
 	$(BIN)/python -m tests.bench
+
+validate: $(VENV)/.dev-installed ## hold the load model against every published and measured row
+	$(BIN)/python -m tests.bench.validate $(ARGS)
 
 check: lint types contracts coverage ## all that CI does
 

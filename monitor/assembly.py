@@ -17,6 +17,7 @@ from monitor.pipeline import Plan
 from monitor.sources.expectations import default_directory, load_catalogue
 from monitor.sources.fit_file import FILE_NAME, load_fits
 from monitor.sources.model_config import ModelConfigUnreadable, read_model_config
+from monitor.sources.reference_file import load_references
 from monitor.sources.scrape import BasicAuth, ScrapeTarget
 
 ReadModel = Callable[[str], Mapping[str, Any]]
@@ -78,7 +79,8 @@ def fit_of(config: Config) -> StepFit:
 def catalogue_of(config: Config) -> Catalogue:
     """The shipped catalogue, the operator's own entries over it. Raises ExpectationInvalid."""
     own = () if config.expectations is None else (Path(config.expectations),)
-    return Catalogue(load_catalogue(default_directory(), *own))
+    specs = load_catalogue(default_directory(), *own)
+    return Catalogue(specs, load_references(specs, default_directory(), *own))
 
 
 def scrape_target_of(target: TargetConfig) -> ScrapeTarget:

@@ -1,8 +1,15 @@
 """The shell: clock, tasks, start, reload, stop. It decides nothing about throughput.
 
-Every target has its own poll loop; what they bring goes into the pipeline on arrival, which
-spreads the reading of pages over the interval. Once an interval a tick concludes: one status,
-rendered once, shown by the web server, logged where it changed.
+Rules of this file:
+
+1. Every target has its own poll loop; what they bring goes into the pipeline on arrival, which
+   spreads the reading of pages over the interval. Once an interval a tick concludes: one status,
+   shown by the web server, logged where it changed.
+2. State changes in single assignments on the event loop; nothing here waits on a file, a name
+   or a driver, but in a thread.
+3. A loop that crashes starts again (`kept_running`). While ticks fail the daemon says that it
+   is stale, and the service manager's watchdog is not fed.
+4. A stop undoes the start in reverse: the web server, the loops, the connections.
 """
 
 from __future__ import annotations
@@ -10,17 +17,14 @@ from __future__ import annotations
 import asyncio
 import os
 import platform
-import signal
 import time
-from collections.abc import Awaitable, Callable, Sequence
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, replace
-from typing import Any
 
 import structlog
-from aiohttp import web
 
-from monitor import __version__
+from monitor import __version__, serving
 from monitor.assembly import catalogue_of, plan_of
 from monitor.config import Config
 from monitor.config.errors import ConfigInvalid
@@ -29,31 +33,33 @@ from monitor.outputs.board import Board
 from monitor.outputs.events import log_changes
 from monitor.outputs.exposition import SelfStats
 from monitor.outputs.http import HttpOptions, make_app, make_runner
-from monitor.outputs.systemd import notify
+from monitor.outputs.systemd import notify, watchdog_seconds
 from monitor.own_cost import process_cost
 from monitor.pipeline import Plan, State, conclude, take_in
+from monitor.signals import Signals
 from monitor.sources.expectations import ExpectationInvalid
 from monitor.sources.scrape import Connections, system_clock
-from monitor.watching import Watch
+from monitor.target_state import TargetState
+from monitor.watching import Watch, kept_running
 
 STALE_INTERVALS = 5
 LEAST_STALE_SECONDS = 10.0
-FIRST_ROUND_SECONDS = 10.0
-"""How long the first tick waits for targets that do not answer."""
+FIRST_ROUND_SECONDS = 8.0
+"""How long the first tick waits for those that do not answer; below the stale limit."""
+
+WATCHDOG_SECONDS = 10.0
+"""The pace of the watchdog's food where the service manager asks for none."""
 
 _log = structlog.get_logger("floorwatch")
-
-
-class CannotListen(Exception):
-    """The address is taken or not this host's; one line for the operator."""
 
 
 @dataclass(frozen=True, slots=True)
 class Hooks:
     """What a command adds to the daemon.
 
-    `read_gpus` stands for NVML. `load` reads the configuration anew. `on_event` sees every
-    event, `on_tick` every status with the one before it, `on_listen` the URL served.
+    `read_gpus` stands for NVML. `load` reads the configuration anew, in a thread; without it
+    SIGHUP ends the daemon. `on_event` sees every event, `on_tick` every status with the one
+    before it, `on_listen` the URL served.
     """
 
     read_gpus: Callable[[], Awaitable[GpuRound]]
@@ -83,95 +89,123 @@ class Daemon:
             config_reload_success_wall_seconds=time.time(),
         )
         self._board = Board(self._own, _stale_after(config))
-        self._watches: dict[str, tuple[Watch, asyncio.Task[None]]] = {}
+        self._watches: dict[str, Watch] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
         self._connections = Connections()
+        self._gpus_read = asyncio.Event()
+        self._reload_asked = asyncio.Event()
+        self._reloading = asyncio.Lock()
+        self._reloaded = asyncio.Event()
         self._stopping = asyncio.Event()
 
     def stop(self) -> None:
         """Ask the daemon to end; `run` then returns."""
         self._stopping.set()
 
+    def ask_reload(self) -> None:
+        """Ask for a `reload` soon; asked twice before it begins, there is one."""
+        self._reload_asked.set()
+
     async def run(self) -> None:
         """Serve until stopped. Raises CannotListen."""
-        runner = make_runner(
-            make_app(
-                self._board,
-                HttpOptions(reload=self.reload, lifecycle=self._config.listen.lifecycle),
-            )
-        )
-        await runner.setup()
-        try:
-            await self._listen(runner)
-            self._follow_targets()
-            loops: list[asyncio.Task[Any]] = [
-                asyncio.create_task(self._gpu_loop()),
-                asyncio.create_task(self._tick_loop()),
-            ]
-            stopping = asyncio.create_task(self._stopping.wait())
-            with _Signals(self):
-                done, _ = await asyncio.wait(
-                    [*loops, stopping], return_when=asyncio.FIRST_COMPLETED
-                )
-            notify(os.environ, "STOPPING=1")
-            await _cancel([*loops, stopping, *(task for _, task in self._watches.values())])
-            for task in done:
-                task.result()
-        finally:
-            await self._connections.close()
-            await runner.cleanup()
+        hang_up = self.stop if self._hooks.load is None else self.ask_reload
+        with Signals(stop=self.stop, hang_up=hang_up):
+            async with AsyncExitStack() as ending:
+                ending.push_async_callback(self._connections.close)
+                ending.push_async_callback(self._end_tasks)
+                await self._listen(ending)
+                self._follow_targets()
+                for crashed, loop in (
+                    ("gpu_loop_crashed", self._gpu_loop),
+                    ("tick_loop_crashed", self._tick_loop),
+                    ("reload_crashed", self._reload_loop),
+                    ("watchdog_loop_crashed", self._watchdog_loop),
+                ):
+                    self._keep(asyncio.create_task(kept_running(crashed, loop)))
+                await self._stopping.wait()
+                notify(os.environ, "STOPPING=1")
+                _log.info("stopping")
 
     async def reload(self) -> str | None:
         """Read the configuration anew; None, or one line that says why the old one stays."""
-        if self._hooks.load is None:
+        load = self._hooks.load
+        if load is None:
             return "this daemon was started without a configuration file"
-        try:
-            config = self._hooks.load()
-            plan = plan_of(config, catalogue_of(config))
-        except (ConfigInvalid, ExpectationInvalid) as error:
-            self._own = replace(self._own, config_reload_successful=False)
-            _log.error("config_reload_failed", error=str(error))
-            return str(error)
-        self._config, self._plan = config, plan
+        async with self._reloading:
+            taken = False
+            try:
+                config, plan = await asyncio.to_thread(_read_anew, load)
+                taken = True
+            except (ConfigInvalid, ExpectationInvalid) as error:
+                why = "; ".join(str(error).splitlines())
+                _log.error("config_reload_failed", error=why)
+                return why
+            finally:
+                self._own = replace(self._own, config_reload_successful=taken)
+                self._wake()
+            if self._stopping.is_set():
+                return "the daemon is ending"
+            self._take_over(config, plan)
+            return None
+
+    def _take_over(self, config: Config, plan: Plan) -> None:
+        listen = self._config.listen
+        if config.listen != listen:
+            _log.warning(
+                "listen_needs_restart", serving=listen.address, given=config.listen.address
+            )
+        self._config, self._plan = config.model_copy(update={"listen": listen}), plan
         self._board.stale_after_seconds = _stale_after(config)
         self._follow_targets()
-        self._own = replace(
-            self._own,
-            config_reload_successful=True,
-            config_reload_success_wall_seconds=time.time(),
-        )
+        self._own = replace(self._own, config_reload_success_wall_seconds=time.time())
         _log.info("config_reloaded", targets=len(plan.targets))
-        return None
 
-    async def _listen(self, runner: web.AppRunner) -> None:
+    async def _listen(self, ending: AsyncExitStack) -> None:
         listen = self._config.listen
-        site = web.TCPSite(runner, listen.host, listen.port)
-        try:
-            await site.start()
-        except OSError as error:
-            raise CannotListen(
-                f"cannot listen on {listen.address}: {error.strerror}; "
-                "set listen.address to a free one"
-            ) from error
-        host = f"[{listen.host}]" if ":" in listen.host else listen.host
-        url = f"http://{host}:{runner.addresses[0][1]}/"
+        options = HttpOptions(reload=self.reload, lifecycle=listen.lifecycle)
+        runner = make_runner(make_app(self._board, options))
+        await runner.setup()
+        ending.push_async_callback(serving.close, runner)
+        url = await serving.listen_on(runner, listen)
         _log.info("listening", url=url, version=__version__, targets=len(self._plan.targets))
         self._hooks.on_listen(url)
 
+    # ------------------------------------------------------------------------- tasks
+
+    def _keep(self, task: asyncio.Task[None]) -> None:
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _end_tasks(self) -> None:
+        for watch in self._watches.values():
+            watch.stop()
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
     def _follow_targets(self) -> None:
-        """Start watching new or changed targets, stop watching those that are gone."""
+        """Watch new or changed targets, stop watching those that are gone.
+
+        What was counted is kept while the same server answers to the same name; at another
+        address its counters are another server's.
+        """
         interval = self._config.poll_interval_seconds
         wanted = {target.name: target for target in self._config.targets}
-        for name, (watch, task) in list(self._watches.items()):
-            if wanted.get(name) != watch.target:
-                task.cancel()
+        same = set()
+        for name, watch in list(self._watches.items()):
+            target = wanted.get(name)
+            if target is not None and target.address.identity == watch.target.address.identity:
+                same.add(name)
+            if target != watch.target or interval != watch.interval_seconds:
+                watch.stop()
                 del self._watches[name]
-        for name, target in wanted.items():
-            if name not in self._watches:
-                watch = Watch(
-                    target, interval, self._connections, system_clock, self._take, self._engine_of
-                )
-                self._watches[name] = (watch, asyncio.create_task(watch.run()))
-        kept = {name: state for name, state in self._state.targets.items() if name in wanted}
+        for name in wanted.keys() - self._watches.keys():
+            self._watches[name] = Watch(
+                wanted[name], interval, self._connections, system_clock, self._take, self._engine_of
+            )
+            self._keep(self._watches[name].start())
+        kept = {name: state for name, state in self._state.targets.items() if name in same}
         self._state = replace(self._state, targets=kept)
 
     def _engine_of(self, name: str) -> str | None:
@@ -180,37 +214,68 @@ class Daemon:
 
     def _take(self, event: Event) -> None:
         self._hooks.on_event(event)
-        before = self._state
-        self._state = take_in(self._plan, before, event)
-        if isinstance(event, Page) and event.target in before.targets:
-            resets = before.targets[event.target].meter.resets
-            if self._state.targets[event.target].meter.resets != resets:
-                self._watches[event.target][0].ask_again()
+        before = self._state.targets
+        self._state = take_in(self._plan, self._state, event)
+        if isinstance(event, Page) and _is_another(event.target, before, self._state.targets):
+            self._watches[event.target].ask_again()
+
+    # ------------------------------------------------------------------------- loops
 
     async def _gpu_loop(self) -> None:
         while True:
             self._take(await self._hooks.read_gpus())
+            self._gpus_read.set()
             self._own = replace(
                 self._own,
                 nvml_reads=self._own.nvml_reads + 1,
                 nvml_read_seconds=self._hooks.nvml_read_seconds(),
             )
-            await asyncio.sleep(self._config.poll_interval_seconds)
+            await self._pause(self._config.poll_interval_seconds)
 
     async def _tick_loop(self) -> None:
-        first = [asyncio.create_task(watch.tried.wait()) for watch, _ in self._watches.values()]
-        if first:
-            await asyncio.wait(first, timeout=FIRST_ROUND_SECONDS)
-            await _cancel(first)
+        if self.status is None:
+            await self._first_round()
         loop = asyncio.get_running_loop()
         due = loop.time()
         while True:
             self._tick()
             interval = self._config.poll_interval_seconds
             late = max(0, int((loop.time() - due) / interval))
-            due += (late + 1) * interval
             self._own = replace(self._own, ticks_skipped=self._own.ticks_skipped + late)
-            await asyncio.sleep(max(0.0, due - loop.time()))
+            due += (late + 1) * interval
+            await self._pause(due - loop.time())
+            # After a reload the tick comes early, and the next ones follow from there.
+            due = min(due, loop.time())
+
+    async def _first_round(self) -> None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(FIRST_ROUND_SECONDS):
+                await self._gpus_read.wait()
+                for watch in tuple(self._watches.values()):
+                    await watch.tried.wait()
+
+    async def _reload_loop(self) -> None:
+        while True:
+            await self._reload_asked.wait()
+            self._reload_asked.clear()
+            await self.reload()
+
+    async def _watchdog_loop(self) -> None:
+        pace = watchdog_seconds(os.environ) or WATCHDOG_SECONDS
+        while True:
+            if self._board.fresh():
+                notify(os.environ, "WATCHDOG=1")
+            await asyncio.sleep(pace)
+
+    async def _pause(self, seconds: float) -> None:
+        """Sleep, but not through a reload: the interval may be another one."""
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._reloaded.wait(), max(0.0, seconds))
+
+    def _wake(self) -> None:
+        """End every `_pause` that is under way."""
+        self._reloaded.set()
+        self._reloaded = asyncio.Event()
 
     def _tick(self) -> None:
         begun = time.perf_counter()
@@ -226,42 +291,24 @@ class Daemon:
             **process_cost(),
         )
         self._board.publish(status, self._own)
+        if old is None:
+            notify(os.environ, "READY=1")
         log_changes(old, status)
         self._hooks.on_tick(old, status)
-        notify(os.environ, *(("READY=1",) if old is None else ()), "WATCHDOG=1")
 
 
 def _stale_after(config: Config) -> float:
     return max(LEAST_STALE_SECONDS, STALE_INTERVALS * config.poll_interval_seconds)
 
 
-async def _cancel(tasks: Sequence[asyncio.Task[Any]]) -> None:
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)
+def _read_anew(load: Callable[[], Config]) -> tuple[Config, Plan]:
+    config = load()
+    return config, plan_of(config, catalogue_of(config))
 
 
-class _Signals:
-    """SIGTERM and SIGINT stop the daemon, SIGHUP reloads it, while the block runs."""
-
-    def __init__(self, daemon: Daemon) -> None:
-        self._daemon = daemon
-        self._loop = asyncio.get_running_loop()
-        self._reloading: set[asyncio.Task[str | None]] = set()
-
-    def __enter__(self) -> None:
-        for number in (signal.SIGTERM, signal.SIGINT):
-            with suppress(ValueError, RuntimeError, NotImplementedError):
-                self._loop.add_signal_handler(number, self._daemon.stop)
-        with suppress(ValueError, RuntimeError, NotImplementedError):
-            self._loop.add_signal_handler(signal.SIGHUP, self._reload)
-
-    def __exit__(self, *_: object) -> None:
-        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-            with suppress(ValueError, RuntimeError, NotImplementedError):
-                self._loop.remove_signal_handler(number)
-
-    def _reload(self) -> None:
-        task = asyncio.create_task(self._daemon.reload())
-        self._reloading.add(task)
-        task.add_done_callback(self._reloading.discard)
+def _is_another(
+    name: str, before: Mapping[str, TargetState], after: Mapping[str, TargetState]
+) -> bool:
+    """Whether a page shows a server that was not there before, to be asked what it is."""
+    then, now = before.get(name, TargetState()).meter, after[name].meter
+    return (then.engine, then.resets) != (now.engine, now.resets)

@@ -41,7 +41,9 @@ def expectation_of(
     Without a fit the load model is left out.
     """
     gpu = gpu_of(spec, attribution, fleet, catalogue)
-    expectation = expectation_for(spec.floor, gpu, precision_of(spec, state.info), catalogue)
+    expectation = expectation_for(
+        spec.floor, gpu, precision_of(spec, state.info), catalogue, catalogue.references
+    )
     if fit is None:
         return expectation, None
     observation = state.observation

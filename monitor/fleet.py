@@ -13,8 +13,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from monitor.expectation.matching import Catalogue, match
-from monitor.model import GpuReading, GpuRound, GpuSpec, GpuStatus, TargetStatus
+from monitor.expectation.matching import Catalogue, bandwidth_check, match
+from monitor.expectation.runtime_check import bandwidth_note
+from monitor.model import GpuReading, GpuRound, GpuSpec, GpuStatus, TargetStatus, Unknown
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,17 +86,23 @@ def _status(
     ratios = [share.floor_ratio for _, share in ours]
     known = [ratio for ratio in ratios if ratio is not None]
     up = reading.error is None
-    entry = match(reading, catalogue)
+    found = match(reading, catalogue)
     notes = () if not up else _strangers(reading, len(ours))
+    entry = found if isinstance(found, GpuSpec) else None
+    if isinstance(found, Unknown):
+        notes = (*notes, found.reason)
+    elif (remark := bandwidth_note(reading, found)) is not None:
+        notes = (*notes, remark)
     return GpuStatus(
         # Who was on a lost GPU is remembered for the attribution; it is no fact of now.
         reading=reading if up else replace(reading, compute_procs=None, mig_devices=()),
         up=up,
-        catalogue_id=entry.id if isinstance(entry, GpuSpec) else None,
+        catalogue_id=None if entry is None else entry.id,
+        catalogue_bandwidth_ratio=None if entry is None else bandwidth_check(reading, entry),
         since_wall_seconds=fleet.lost_since.get(_key(reading), 0.0),
         targets=names,
         floor_share_ratio=sum(known) if ratios and len(known) == len(ratios) else None,
-        notes=notes if isinstance(entry, GpuSpec) else (*notes, entry.reason),
+        notes=notes,
     )
 
 

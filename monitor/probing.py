@@ -13,8 +13,8 @@ from monitor.pipeline import Plan, State, conclude, take_in
 from monitor.sources import server_info
 from monitor.sources.scrape import Connections, Scraper, system_clock
 
-AT_ONCE = 32
-"""Targets that are asked at the same time."""
+AT_ONCE = 128
+"""Targets that are asked at the same time; those that do not answer hold up no others."""
 
 BETWEEN_LOOKS_SECONDS = 1.0
 
@@ -40,8 +40,8 @@ async def _look(
     target: TargetConfig, connections: Connections, gate: asyncio.Semaphore, plan: Plan
 ) -> list[Event]:
     scraper = Scraper(scrape_target_of(target), connections=connections)
-    async with gate:
-        try:
+    try:
+        async with gate:
             first = await scraper.fetch()
             events: list[Event] = [first]
             if isinstance(first, Failure):
@@ -51,11 +51,12 @@ async def _look(
                 info = await server_info.read(scraper.client, engine)
                 if info is not None:
                     events.append(InfoReply(target.name, system_clock(), info))
-            await asyncio.sleep(BETWEEN_LOOKS_SECONDS)
+        await asyncio.sleep(BETWEEN_LOOKS_SECONDS)
+        async with gate:
             events.append(await scraper.fetch())
-            return events
-        finally:
-            await scraper.close()
+        return events
+    finally:
+        await scraper.close()
 
 
 def _engine_on(page: Page, plan: Plan) -> str | None:

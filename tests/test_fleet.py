@@ -181,3 +181,18 @@ def test_a_gpu_that_the_catalogue_does_not_know_says_so() -> None:
     (status,) = statuses(after((gpu(0, name="NVIDIA B999"),)))
     assert status.catalogue_id is None
     assert "'NVIDIA B999'" in status.notes[0]
+
+
+def test_memory_that_is_not_the_catalogues_is_remarked_and_exported() -> None:
+    (healthy,) = statuses(
+        after((replace(gpu(0), memory_bus_width_bits=5120, max_mem_clock_mhz=2619),))
+    )
+    assert healthy.catalogue_bandwidth_ratio is not None
+    assert abs(healthy.catalogue_bandwidth_ratio - 3352.32 / 3350) < 1e-9
+    assert healthy.notes == ()
+    (other,) = statuses(
+        after((replace(gpu(0), memory_bus_width_bits=5120, max_mem_clock_mhz=1593),))
+    )
+    assert other.catalogue_bandwidth_ratio is not None
+    assert abs(other.catalogue_bandwidth_ratio - 2039.04 / 3350) < 1e-9
+    assert "bandwidth by NVML 2039.0" in other.notes[0]

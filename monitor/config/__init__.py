@@ -160,12 +160,17 @@ class Config(Section):
 
     def doubts(self) -> tuple[str, ...]:
         """What is allowed but looks like a mistake, one line each, to be shown at start."""
-        return tuple(
-            f"{one.name} ({one.url}) and {other.name} ({other.url}) may be the same server; "
-            "if they are, its tokens count twice"
+        twins = tuple(
+            f"{one.shown} and {other.shown} may be the same server; if they are, its tokens count "
+            "twice"
             for one, other in combinations(self.targets, 2)
             if one.address.same_server_hint == other.address.same_server_hint
         )
+        idle = (
+            ("alertmanagers", bool(self.alertmanagers), "nothing is pushed to them yet"),
+            ("state", self.state is not None, "nothing is kept over a restart yet"),
+        )
+        return twins + tuple(f"{key}: {what}" for key, given, what in idle if given)
 
 
 def _first_repeat(values: Iterable[str]) -> tuple[int, int] | None:

@@ -22,6 +22,7 @@ from monitor.config.errors import Place, is_section, known_keys, leaves
 
 PREFIX = "FLOORWATCH_"
 
+_NOT_SETTINGS = frozenset({"FLOORWATCH_CONFIG", "FLOORWATCH_REVISION"})
 _NUMBER = re.compile(r"[-+]?[0-9]{1,18}(\.[0-9]+)?")
 # Kubernetes puts these into every pod beside a Service whose name begins with floorwatch
 # (kubernetes.io/docs/concepts/services-networking/service, "Environment variables").
@@ -66,7 +67,7 @@ def unknown(
     for name, text in environment.items():
         if not name.startswith(PREFIX) or name in known or name in secrets:
             continue
-        if name == "FLOORWATCH_CONFIG" or name.startswith("FLOORWATCH_LOG_"):
+        if name in _NOT_SETTINGS or name.startswith("FLOORWATCH_LOG_"):
             continue
         if _OF_A_SERVICE.fullmatch(name) or (
             name.endswith("_PORT") and _SERVICE_ADDRESS.match(text)

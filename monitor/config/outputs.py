@@ -9,7 +9,7 @@ from pydantic import Field, PlainValidator
 
 from monitor.config import addresses
 from monitor.config.errors import Expected
-from monitor.config.values import PathText, Section, Switch, duration
+from monitor.config.values import Section, Switch, duration
 
 _LISTEN = re.compile(r"(?P<host>\[[0-9A-Fa-f:.%\w-]+\]|[A-Za-z0-9._-]+):(?P<port>[0-9]{1,5})")
 
@@ -21,11 +21,20 @@ def _listen_address(value: object) -> str:
     return found[0]
 
 
+def _no_web_config(value: object) -> None:
+    # Taken in silence, it would leave a port open that its owner believes to be guarded.
+    if value is not None:
+        raise ValueError(
+            "TLS and logins of the daemon's own server are not there yet; "
+            "leave it out and keep the address on loopback or behind a proxy"
+        )
+
+
 class ListenConfig(Section):
     """Where the daemon serves its metrics and status page. Port 0 takes any free port."""
 
     address: Annotated[str, PlainValidator(_listen_address)] = "127.0.0.1:9838"
-    web_config: PathText | None = None
+    web_config: Annotated[None, PlainValidator(_no_web_config)] = None
     lifecycle: Switch = False
 
     @property

@@ -238,6 +238,12 @@ class TargetConfig(TargetDefaults):
         """The address in full, without credentials."""
         return self.address.url
 
+    @property
+    def shown(self) -> str:
+        """Name and address for messages; without the query, which may hold a token."""
+        display = self.address.display
+        return self.name if self.name == display else f"{self.name} ({display})"
+
     @model_validator(mode="before")
     @classmethod
     def _named_after_address(cls, data: Any) -> Any:

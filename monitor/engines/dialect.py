@@ -35,6 +35,9 @@ COPY_LABELS = frozenset(
     {"tp_rank", "pp_rank", "moe_ep_rank", "moe_dp_rank", "ep_rank", "cp_rank", "attn_cp_rank"}
 )
 REQUEST_GAUGES = (Gauge.RUNNING, Gauge.WAITING)
+USAGE_GAUGES = (Gauge.KV_CACHE_USAGE, Gauge.STATE_USAGE)
+MOST_USAGE_RATIO = 1.1
+"""A usage above it is no ratio (a percentage, another unit): then it is not known."""
 MOST_RIVALS_TOLD = 5
 """Dead processes leave a series each; a message names so many."""
 
@@ -228,8 +231,11 @@ def _gauges(
             continue
         row = min(rows, key=lambda candidate: candidate.rank)
         samples = _totals_only(row, groups[row])
-        if not all(math.isfinite(value) for _, value in samples):
-            unknown.append(Unknown(gauge.value, f"{row.sample} is NaN or infinite on the page"))
+        strange = [value for _, value in samples if not _possible(gauge, value)]
+        if strange:
+            unknown.append(
+                Unknown(gauge.value, f"{row.sample} is {strange[0]:g} on the page, which cannot be")
+            )
             continue
         if (rivals := _rival_processes(samples)) is not None:
             unknown.append(
@@ -254,6 +260,12 @@ def _gauges(
                 folded[replica] = max(folded.get(replica, high), high)
         gauges[gauge] = folded
     return gauges
+
+
+def _possible(gauge: Gauge, value: float) -> bool:
+    """Whether a gauge can have this value; NaN never can. A ratio may be a hair above 1."""
+    most = MOST_USAGE_RATIO if gauge in USAGE_GAUGES else math.inf
+    return 0.0 <= value <= most and math.isfinite(value)
 
 
 def _totals_only(row: Feed, samples: list[Sample]) -> list[Sample]:

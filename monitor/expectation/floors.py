@@ -14,10 +14,32 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from monitor.expectation.matching import Catalogue
+from monitor.expectation.published import published, reference_of
 from monitor.expectation.reference import RATE, Reference, reference_floor
-from monitor.model import Expectation, Floor, FloorRule, FloorSpec, GpuSpec, Step, Unknown
+from monitor.model import (
+    Expectation,
+    Floor,
+    FloorRule,
+    FloorSpec,
+    GpuSpec,
+    ReferenceThroughput,
+    Step,
+    Unknown,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """What a reference is scaled with: our side, the catalogue and the published entries."""
+
+    our_gpu: GpuSpec | Unknown | None
+    precision: str | None
+    catalogue: Catalogue
+    references: tuple[ReferenceThroughput, ...]
+    math_precision: str | None
 
 
 def expectation_for(
@@ -25,14 +47,18 @@ def expectation_for(
     our_gpu: GpuSpec | Unknown | None,
     precision: str | None,
     catalogue: Catalogue,
+    references: tuple[ReferenceThroughput, ...] = (),
+    math_precision: str | None = None,
 ) -> Expectation:
     """Give every floor that the operator's spec leads to, and the one in force.
 
     `our_gpu` is the entry of the GPU that serves (an `Unknown` where matching failed, None
-    where nobody told); `precision` is the one the model runs at, None where not known. A
+    where nobody told); `precision` is the one the model runs at, None where not known, and
+    `math_precision` the one its multiplications run in (None: what `precision` runs at). A
     fraction of a known GPU also gives the reference floor of the same figures.
     """
-    found = tuple(_found(spec, our_gpu, precision, catalogue))
+    known = _Known(our_gpu, precision, catalogue, references, math_precision)
+    found = tuple(_found(spec, known))
     floors = tuple(item for item in found if isinstance(item, Floor))
     unknown = tuple(item for item in found if isinstance(item, Unknown))
     chosen = in_force(floors)
@@ -48,12 +74,7 @@ def in_force(floors: tuple[Floor, ...]) -> Floor | None:
     return min(gating, key=lambda floor: order.index(floor.rule), default=None)
 
 
-def _found(
-    spec: FloorSpec | None,
-    our_gpu: GpuSpec | Unknown | None,
-    precision: str | None,
-    catalogue: Catalogue,
-) -> Iterator[Floor | Unknown]:
+def _found(spec: FloorSpec | None, known: _Known) -> Iterator[Floor | Unknown]:
     if spec is None:
         yield Unknown(
             "floor", "no floor is configured for this target and no model is known: set `floor:`"
@@ -62,7 +83,8 @@ def _found(
     fixed = spec.fixed_tokens_per_second is not None
     fraction = spec.at_least is not None or spec.of_tokens_per_second is not None
     reference = spec.reference_gpu is not None or spec.reference_tokens_per_second is not None
-    if fixed + fraction + reference != 1:
+    entry = spec.reference_id is not None
+    if fixed + fraction + reference + entry != 1:
         yield Unknown(
             "floor",
             "set `floor:` to exactly one of tokens per second, a fraction of another GPU's"
@@ -71,12 +93,12 @@ def _found(
     elif fixed:
         yield _fixed(spec)
     elif fraction:
-        floor = _fraction(spec, catalogue)
+        floor = _fraction(spec, known.catalogue)
         yield floor
         if isinstance(floor, Floor) and spec.of_gpu is not None:
-            yield _as("reference floor", _scaled(spec, our_gpu, precision, catalogue))
+            yield _as("reference floor", _scaled(spec, known))
     else:
-        yield _as("floor", _scaled(spec, our_gpu, precision, catalogue))
+        yield _as("floor", _scaled(spec, known))
 
 
 def _fixed(spec: FloorSpec) -> Floor | Unknown:
@@ -113,27 +135,42 @@ def _fraction(spec: FloorSpec, catalogue: Catalogue) -> Floor | Unknown:
     )
 
 
-def _scaled(
-    spec: FloorSpec,
-    our_gpu: GpuSpec | Unknown | None,
-    precision: str | None,
-    catalogue: Catalogue,
-) -> Floor | Unknown:
+def _scaled(spec: FloorSpec, known: _Known) -> Floor | Unknown:
     """Apply the reference rule to the reference, or to what a fraction speaks of."""
+    reference = _reference(spec, known)
+    if isinstance(reference, Unknown):
+        return reference
+    return reference_floor(
+        reference, known.our_gpu, known.precision, known.catalogue, known.math_precision
+    )
+
+
+def _reference(spec: FloorSpec, known: _Known) -> Reference | Unknown:
+    if spec.reference_id is not None:
+        entry = published(spec.reference_id, known.references)
+        if isinstance(entry, Unknown):
+            return entry
+        return reference_of(
+            entry,
+            spec.reference_rule,
+            spec.reference_time_shares,
+            across_vendors=spec.reference_across_vendors,
+        )
     given = spec.reference_tokens_per_second
     rate = _positive(
         "tokens per second of the reference", spec.of_tokens_per_second if given is None else given
     )
     if isinstance(rate, Unknown):
         return rate
-    reference = Reference(
+    return Reference(
         gpu=spec.reference_gpu or spec.of_gpu,
         tokens_per_second=rate,
         precision=spec.reference_precision,
         rule=spec.reference_rule,
         source=_given(spec),
+        time_shares=spec.reference_time_shares,
+        across_vendors=spec.reference_across_vendors,
     )
-    return reference_floor(reference, our_gpu, precision, catalogue)
 
 
 def _as(what: str, found: Floor | Unknown) -> Floor | Unknown:

@@ -17,7 +17,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from monitor.model import GpuReading, GpuSpec, Unknown
+from monitor.model import GpuReading, GpuSpec, ReferenceThroughput, Unknown
 
 # A driver's total against the label (in GiB): ECC on GDDR takes 6 %, the driver's own
 # reserve up to 2 % more. Entries that share a PCI device id are 33 % apart or more.
@@ -30,9 +30,10 @@ _PCI_VENDORS = ("10de", "1002")
 
 @dataclass(frozen=True, slots=True)
 class Catalogue:
-    """The GPUs that are known."""
+    """The GPUs that are known, and the throughputs that were measured on them."""
 
     specs: tuple[GpuSpec, ...] = ()
+    references: tuple[ReferenceThroughput, ...] = ()
 
     def by_id(self, text: str) -> GpuSpec | Unknown:
         """Find an entry by id, with or without the vendor prefix (`nvidia-l4` is `l4`)."""
@@ -40,7 +41,9 @@ class Catalogue:
         for spec in self.specs:
             if wanted in (spec.id, f"{spec.vendor}-{spec.id}"):
                 return spec
-        near = difflib.get_close_matches(wanted, [spec.id for spec in self.specs], n=3)
+        ids = [spec.id for spec in self.specs]
+        begun = [gpu_id for gpu_id in ids if wanted and gpu_id.startswith(wanted)]
+        near = begun[:3] or difflib.get_close_matches(wanted, ids, n=3)
         hint = f"; nearest: {', '.join(near)}" if near else ""
         return Unknown("gpu", f"no GPU {text!r} in the catalogue{hint}")
 

@@ -8,6 +8,7 @@ Rules of this file:
    weight-only int4 multiplies in bf16, nvfp4 and mxfp4 run at the fp4 peak.
 3. A precision or peak that is not known is an `Unknown`; no peak stands in for another,
    save bf16 and fp16, which every listed GPU that has both runs at one rate.
+4. Where a GPU has no fp4 path, engines unpack 4-bit floats and multiply at 16 bit: `math_peak`.
 """
 
 from __future__ import annotations
@@ -25,6 +26,19 @@ _PEAKS = {
     "int8": ("int8",),
     "int4": ("bf16", "fp16"),
 }
+# Bytes per weight with the scales of its block: nvfp4 one byte per 16, mxfp4 one per 32 (OCP
+# Microscaling Formats 1.0), int4 two per group of 128. A bare fp4 is taken as nvfp4.
+_BYTES_PER_WEIGHT = {
+    "bf16": 2.0,
+    "fp16": 2.0,
+    "fp8": 1.0,
+    "int8": 1.0,
+    "fp4": 0.5625,
+    "nvfp4": 0.5625,
+    "mxfp4": 0.53125,
+    "int4": 0.515625,
+}
+_FOUR_BIT_FLOATS = ("fp4", "nvfp4", "mxfp4")
 _ALIASES = {
     "bfloat16": "bf16",
     "float16": "fp16",
@@ -73,6 +87,19 @@ def dense_peak(spec: GpuSpec, precision: str) -> Figure | Unknown:
             "serving is dense, so it is refused as a denominator",
         )
     return figure
+
+
+def bytes_per_weight(precision: str) -> float:
+    """Give the bytes that a weight of a canonical precision takes, block scales included."""
+    return _BYTES_PER_WEIGHT[precision]
+
+
+def math_peak(spec: GpuSpec, precision: str) -> Figure | Unknown:
+    """Give the dense peak at which `spec` multiplies, unpacking 4-bit floats where it must."""
+    name = canonical(precision)
+    if name in _FOUR_BIT_FLOATS and "fp4" not in spec.dense_peaks:
+        return dense_peak(spec, "bf16")
+    return dense_peak(spec, precision)
 
 
 def share_of_peak(achieved_tflops: float, spec: GpuSpec, precision: str) -> Step | Unknown:

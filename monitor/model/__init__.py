@@ -42,6 +42,11 @@ from monitor.model.rates import (
     Rates,
     Totals,
 )
+from monitor.model.reference import (
+    Parallelism,
+    ReferenceConfidence,
+    ReferenceThroughput,
+)
 from monitor.model.seen import (
     Event,
     Failure,
@@ -97,9 +102,12 @@ __all__ = [
     "Liveness",
     "MigDevice",
     "Page",
+    "Parallelism",
     "Problem",
     "ProblemReason",
     "Rates",
+    "ReferenceConfidence",
+    "ReferenceThroughput",
     "ReplicaStatus",
     "ServerInfo",
     "Status",

@@ -12,8 +12,12 @@ class FloorSpec:
     """The operator's floor for a target, per GPU.
 
     Exactly one of: `fixed_tokens_per_second`; `at_least` (a fraction) of
-    `of_tokens_per_second` on `of_gpu`, taken as given; `reference_*`, scaled by hardware
-    ratios under `reference_rule` (`min`, `bandwidth`, `compute`, `product`).
+    `of_tokens_per_second` on `of_gpu`, taken as given; a reference, scaled by hardware
+    ratios under `reference_rule` (`min`, `bandwidth`, `compute`, `product`, `weighted`): the
+    entry `reference_id` of `expectations/references`, or `reference_gpu` and its rate.
+    `reference_time_shares`: for `weighted`, the parts of the reference's time that go to
+    `memory`, `compute` and what is `fixed` (sum 1). `reference_across_vendors`: the operator
+    lets a reference of another vendor's GPU raise alarms.
     `fixed_prompt_tokens_per_second` may stand beside `fixed_tokens_per_second`.
     """
 
@@ -27,6 +31,9 @@ class FloorSpec:
     reference_precision: str | None = None
     reference_rule: str = "min"
     source: str | None = None
+    reference_id: str | None = None
+    reference_time_shares: Mapping[str, float] | None = None
+    reference_across_vendors: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -85,7 +85,8 @@ class GpuStatus:
     `reading` holds identity only (index, uuid, name) when `up` is False, and then
     `since_wall_seconds` says since when.
     `floor_share_ratio` sums measured over floor for the servers that share the GPU; None
-    where any of them has no floor.
+    where any of them has no floor. `catalogue_bandwidth_ratio` is the memory bandwidth by NVML
+    over the catalogue's, None where either is not known.
     """
 
     reading: GpuReading
@@ -95,6 +96,7 @@ class GpuStatus:
     targets: tuple[str, ...] = ()
     floor_share_ratio: float | None = None
     notes: tuple[str, ...] = ()
+    catalogue_bandwidth_ratio: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,7 @@ from collections.abc import Callable
 from functools import cached_property
 
 from monitor.model import Status
+from monitor.outputs.explanation import explanation_to_bytes
 from monitor.outputs.exposition import SelfStats, render
 from monitor.outputs.front_page import front_page
 from monitor.outputs.status_json import status_to_bytes
@@ -46,6 +47,7 @@ class _Shown:
         self.status = status
         self._own = own
         self._note = note
+        self._explanations: dict[str, Body] = {}
 
     @cached_property
     def _exposition(self) -> Exposition:
@@ -67,6 +69,16 @@ class _Shown:
         if self.status is None:
             return None
         return Body("application/json; charset=utf-8", status_to_bytes(self.status) + b"\n")
+
+    def explanation(self, name: str) -> Body | None:
+        known = self._explanations.get(name)
+        if known is not None or self.status is None:
+            return known
+        for target in self.status.targets:
+            if target.name == name:
+                body = Body("application/json; charset=utf-8", explanation_to_bytes(target) + b"\n")
+                return self._explanations.setdefault(name, body)
+        return None
 
     @cached_property
     def front_page(self) -> Body:
@@ -122,6 +134,15 @@ class Board:
     def status_json(self) -> Body | None:
         """Give the status object; None while there is no fresh one."""
         return self._current().status_json
+
+    def explanation(self, name: str) -> Body | None:
+        """Give how a target's floors come about; None without such a target in a fresh tick."""
+        return self._current().explanation(name)
+
+    def target_names(self) -> tuple[str, ...]:
+        """Give the targets of the fresh tick; none while there is no such tick."""
+        status = self._current().status
+        return () if status is None else tuple(target.name for target in status.targets)
 
     def front_page(self) -> Body:
         """Give the page for people; without a fresh tick it says so."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import structlog
 
-from monitor.model import Status, TargetStatus
+from monitor.model import GpuStatus, Status, TargetStatus
 
 _log = structlog.get_logger("floorwatch")
 
@@ -15,13 +15,17 @@ def log_changes(old: Status | None, new: Status) -> None:
     for target in new.targets:
         _log_reach(before.get(target.name), target)
         _log_verdict(before.get(target.name), target)
-    lost_before = {gpu.reading.uuid for gpu in old.gpus if not gpu.up} if old is not None else set()
+    lost_before = {_key(gpu) for gpu in old.gpus if not gpu.up} if old is not None else set()
     for gpu in new.gpus:
         identity = {"gpu": gpu.reading.index, "uuid": gpu.reading.uuid}
-        if not gpu.up and gpu.reading.uuid not in lost_before:
+        if not gpu.up and _key(gpu) not in lost_before:
             _log.error("gpu_lost", **identity, because=gpu.reading.error)
-        if gpu.up and gpu.reading.uuid in lost_before:
+        if gpu.up and _key(gpu) in lost_before:
             _log.info("gpu_recovered", **identity)
+
+
+def _key(gpu: GpuStatus) -> str | int:
+    return gpu.reading.uuid or gpu.reading.index
 
 
 def _log_reach(before: TargetStatus | None, now: TargetStatus) -> None:
@@ -32,13 +36,18 @@ def _log_reach(before: TargetStatus | None, now: TargetStatus) -> None:
             _log.warning(
                 "target_failed",
                 target=now.name,
-                url=now.url,
+                url=_public(now.url),
                 reason=problem.reason.value,
                 detail=problem.detail,
                 hint=problem.hint,
             )
     elif now.up and before is not None and before.problem is not None:
-        _log.info("target_recovered", target=now.name, url=now.url, engine=now.engine)
+        _log.info("target_recovered", target=now.name, url=_public(now.url), engine=now.engine)
+
+
+def _public(url: str) -> str:
+    """A URL without its query, where a token may stand."""
+    return url.partition("?")[0]
 
 
 def _log_verdict(before: TargetStatus | None, now: TargetStatus) -> None:

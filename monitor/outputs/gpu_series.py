@@ -84,6 +84,9 @@ def _add_gpu(page: Page, gpu: GpuStatus) -> None:
         return
     found = pairs({"catalogue_id": gpu.catalogue_id, "pci_bus_id": reading.pci_bus_id})
     page.add("floorwatch_gpu_info", f"{labels},{found}", 1)
+    ratio = gpu.catalogue_bandwidth_ratio
+    short = pairs({"gpu": reading.index, "uuid": reading.uuid})
+    page.add("floorwatch_gpu_catalogue_bandwidth_ratio", short, ratio)
     for name, fact, numerator, denominator in _FACTS:
         value = _scaled(getattr(reading, fact), numerator, denominator)
         if name.endswith("_total"):

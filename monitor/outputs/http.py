@@ -31,6 +31,9 @@ LARGEST_REQUEST_BYTES = 1024
 KEEPALIVE_SECONDS = 75.0
 """Longer than the usual scrape interval of a minute, so that a scraper keeps its connection."""
 
+MOST_NAMES = 50
+"""Targets that an error names; `/api/v1/status` has them all."""
+
 _HEADERS = {
     "Cache-Control": "no-store",
     "Content-Security-Policy": CONTENT_SECURITY_POLICY,
@@ -69,6 +72,7 @@ def make_app(board: Board, options: HttpOptions) -> web.Application:
     app.router.add_get("/metrics", routes.metrics)
     app.router.add_get("/api/v1/status", routes.status)
     app.router.add_get("/api/v1/status/schema", routes.schema)
+    app.router.add_get("/api/v1/explain/{target}", routes.explain)
     app.router.add_get("/-/healthy", routes.healthy)
     app.router.add_get("/-/ready", routes.ready)
     app.router.add_post("/-/reload", routes.reload)
@@ -98,6 +102,14 @@ class _Routes:
     async def status(self, request: web.Request) -> web.Response:
         body = self._board.status_json()
         return self._no_fresh_tick() if body is None else _answer(request, body)
+
+    async def explain(self, request: web.Request) -> web.Response:
+        if not self._board.shows_status():
+            return self._no_fresh_tick()
+        body = self._board.explanation(request.match_info["target"])
+        if body is None:
+            return _line(f"no such target; known: {_listed(self._board.target_names())}", 404)
+        return _answer(request, body)
 
     async def schema(self, request: web.Request) -> web.Response:
         return _answer(request, _SCHEMA_BODY)
@@ -142,6 +154,13 @@ def _line(text: str, status: int = 200, headers: dict[str, str] | None = None) -
     body = f"{one_line}\n".encode("utf-8", "replace")
     plain = {"Content-Type": "text/plain; charset=utf-8"}
     return web.Response(body=body, status=status, headers=plain | (headers or {}))
+
+
+def _listed(names: tuple[str, ...]) -> str:
+    """Give names on one line; of a large fleet the first, and how many more there are."""
+    more = len(names) - MOST_NAMES
+    shown = ", ".join(names[:MOST_NAMES]) or "none"
+    return f"{shown} and {more} more" if more > 0 else shown
 
 
 async def _add_headers(_request: web.Request, response: web.StreamResponse) -> None:

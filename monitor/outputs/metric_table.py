@@ -207,6 +207,11 @@ METRICS: tuple[Metric, ...] = (
         "Which GPU this is; an empty catalogue_id is a GPU that the catalogue lacks.",
     ),
     _gauge(
+        "floorwatch_gpu_catalogue_bandwidth_ratio",
+        ("gpu", "uuid"),
+        "Memory bandwidth by NVML over the catalogue's; far from 1, the entry may be wrong.",
+    ),
+    _gauge(
         "floorwatch_gpu_utilization_ratio",
         _GPU,
         "Share of time with any kernel on the GPU, as NVML tells; no measure of efficiency.",

@@ -1,11 +1,18 @@
-"""The text of `floorwatch check`: what was found, how, and what is not known and why."""
+"""The text of `floorwatch check`: what was found, how, and what is not known and why.
+
+Rules of this file:
+
+1. Nothing is said twice, and what is not known is named with its reason.
+2. Foreign text (model names, reasons) is stripped of control characters before it is shown.
+3. No secrets: a URL's query stays unsaid.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from textwrap import shorten
 
-from monitor.model import GpuStatus, Status, TargetStatus
+from monitor.model import Floor, GpuStatus, Status, TargetStatus
 
 BECAUSE_WIDTH = 110
 """A step's sources fill pages; the status and the catalogue files have them in full."""
@@ -22,16 +29,35 @@ def check_report(status: Status, doubts: tuple[str, ...] = ()) -> str:
         lines += [_gpu(gpu) for gpu in status.gpus] or ["this host has no GPUs"]
     else:
         lines.append(f"GPUs: unknown: {status.nvml_reason}")
-    return "\n".join(lines)
+    return "\n".join(map(_clean, lines))
 
 
 def _target(target: TargetStatus) -> Iterator[str]:
     state = "ok" if target.up else "PROBLEM"
-    yield f"{target.name} ({target.url}): {state}"
+    address = target.url.partition("?")[0]
+    yield f"{target.name} ({address}): {state}"
     if target.problem is not None:
         yield f"  {target.problem.reason.value}: {target.problem.detail}"
         if target.problem.hint:
             yield f"  try: {target.problem.hint}"
+    yield from _server(target)
+    names = ", ".join(
+        f"{'GPU ' + str(gpu.gpu) if gpu.gpu is not None else gpu.uuid} {gpu.name}".strip()
+        for gpu in target.gpus
+    )
+    count = "unknown" if target.gpu_count is None else target.gpu_count
+    yield f"  GPUs       {count}{': ' + names if names else ''}"
+    for floor in target.expectation.floors:
+        yield from _floor(floor, in_force=floor is target.expectation.in_force)
+    for line in target.unknown:
+        # The target itself: said above, as the problem.
+        if line.what != "target":
+            yield f"  unknown    {line.what}: {line.reason}"
+    for note in target.notes:
+        yield f"  note       {note}"
+
+
+def _server(target: TargetStatus) -> Iterator[str]:
     if target.engine is not None:
         version = target.engine_version or "version unknown"
         yield f"  engine     {target.engine} {version}, model {target.model or 'unknown'}"
@@ -44,28 +70,20 @@ def _target(target: TargetStatus) -> Iterator[str]:
         running, waiting = _number(target.requests_running), _number(target.requests_waiting)
         yield f"  load       {running} running, {waiting} waiting"
         yield f"  tokens     counted by {target.token_source or 'nothing yet'}"
-    names = ", ".join(
-        f"{'GPU ' + str(gpu.gpu) if gpu.gpu is not None else gpu.uuid} {gpu.name}".strip()
-        for gpu in target.gpus
+
+
+def _floor(floor: Floor, *, in_force: bool) -> Iterator[str]:
+    mark = "in force" if in_force else "known"
+    yield (
+        f"  floor      {floor.tokens_per_second:.1f} tokens/s per GPU "
+        f"by rule {floor.rule.value} ({mark})"
     )
-    count = "unknown" if target.gpu_count is None else target.gpu_count
-    yield f"  GPUs       {count}{': ' + names if names else ''}"
-    for floor in target.expectation.floors:
-        mark = "in force" if floor is target.expectation.in_force else "known"
-        yield (
-            f"  floor      {floor.tokens_per_second:.1f} tokens/s per GPU "
-            f"by rule {floor.rule.value} ({mark})"
-        )
-        for step in floor.steps:
-            unit = f" {step.unit}" if step.unit else ""
-            because = shorten(step.because, BECAUSE_WIDTH, placeholder=" ...")
-            yield f"             {step.what}: {step.value:.6g}{unit} ({because})"
-        if floor.why_not:
-            yield f"             may not judge: {floor.why_not}"
-    for line in target.unknown:
-        yield f"  unknown    {line.what}: {line.reason}"
-    for note in target.notes:
-        yield f"  note       {note}"
+    for step in floor.steps:
+        unit = f" {step.unit}" if step.unit else ""
+        because = shorten(step.because, BECAUSE_WIDTH, placeholder=" ...")
+        yield f"             {step.what}: {step.value:.6g}{unit} ({because})"
+    if floor.why_not:
+        yield f"             may not judge: {floor.why_not}"
 
 
 def _gpu(gpu: GpuStatus) -> str:
@@ -77,6 +95,10 @@ def _gpu(gpu: GpuStatus) -> str:
     size = "" if memory is None else f", {memory / 2**30:.0f} GiB"
     users = f", serves {', '.join(gpu.targets)}" if gpu.targets else ""
     return f"GPU {reading.index} {reading.name or 'unnamed'} ({entry}){size}{users}"
+
+
+def _clean(text: str) -> str:
+    return "".join(character if character.isprintable() else " " for character in text)
 
 
 def _number(value: float | None) -> str:

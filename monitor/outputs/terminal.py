@@ -11,6 +11,7 @@ Rules of this file:
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
@@ -90,17 +91,34 @@ def describe_transition(old: Status | None, new: Status) -> list[str]:
     return lines
 
 
-def describe_alarms(old: Status | None, new: Status) -> list[str]:
-    """Say in one line each which alarms came on and which went off."""
+def describe_alarms(old: Status | None, new: Status, *, why: bool = False) -> list[str]:
+    """Say in one line each which alarms came on and which went off.
+
+    With `why`, each cause of an alarm that came on follows in two lines: what shows it, and
+    what to try.
+    """
     before = {_alarm_key(alert): alert for alert in (old.alerts if old else ())}
     after = {_alarm_key(alert): alert for alert in new.alerts}
-    on = [f"ALARM {_alert_line(alert, new)}" for key, alert in after.items() if key not in before]
-    off = [
+    lines = []
+    for key, alert in after.items():
+        if key not in before:
+            lines.append(f"ALARM {_alert_line(alert, new)}")
+            lines += _causes(alert, new) if why else []
+    lines += [
         f"cleared {alert.name} {_alert_place(alert)}"
         for key, alert in before.items()
         if key not in after
     ]
-    return on + off
+    return lines
+
+
+def _causes(alert: AlertStatus, status: Status) -> Iterator[str]:
+    for target in status.targets:
+        if target.name == alert.target:
+            for found in target.judgement.causes:
+                yield _clean(f"  cause {found.cause}: {found.evidence}")
+                if found.advice:
+                    yield _clean(f"  try: {found.advice}")
 
 
 def _headline(status: Status) -> str:

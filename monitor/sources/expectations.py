@@ -16,6 +16,7 @@ import difflib
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from pydantic import ValidationError
 
@@ -67,10 +68,13 @@ def default_directory() -> Path:
 def load_catalogue(directory: Path, *more: Path) -> tuple[GpuSpec, ...]:
     """Read `gpus/*.toml` of each folder; an entry of a later folder replaces its namesake.
 
-    Raises ExpectationInvalid at the first file that cannot be used.
+    A later folder may hold references only. Raises ExpectationInvalid at the first file that
+    cannot be used.
     """
     specs: dict[str, GpuSpec] = {}
     for folder in (directory, *more):
+        if folder in more and _holds_references_only(folder):
+            continue
         for path in _files(folder):
             spec = _spec(_read(path))
             specs[spec.id] = spec
@@ -82,14 +86,32 @@ def catalogue_date(directory: Path) -> dt.date:
     return max(_read(path).checked for path in _files(directory))
 
 
-def _files(folder: Path) -> list[Path]:
-    files = sorted(
-        path
-        for path in (folder / "gpus").glob("*.toml")
-        if path.is_file() and not path.name.startswith(".")
+def read_toml(path: Path) -> dict[str, Any]:
+    """Read a file. Raises ExpectationInvalid where it is no TOML."""
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as fault:
+        # ValueError: not UTF-8, not TOML, or an integer of more digits than Python reads.
+        raise invalid_file(
+            path, f"is not readable TOML ({fault}); expected UTF-8 text: correct or remove it"
+        ) from None
+
+
+def toml_files(folder: Path) -> list[Path]:
+    """Give a folder's *.toml files in the order of their names, hidden ones left out."""
+    return sorted(
+        path for path in folder.glob("*.toml") if path.is_file() and not path.name.startswith(".")
     )
+
+
+def _holds_references_only(folder: Path) -> bool:
+    return not toml_files(folder / "gpus") and bool(toml_files(folder / "references"))
+
+
+def _files(folder: Path) -> list[Path]:
+    files = toml_files(folder / "gpus")
     if not files:
-        raise _invalid(
+        raise invalid_file(
             folder, "holds no gpus/*.toml; expected one file per GPU: give the folder above gpus/"
         )
     return files
@@ -97,21 +119,16 @@ def _files(folder: Path) -> list[Path]:
 
 def _read(path: Path) -> GpuFile:
     try:
-        tables = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError) as fault:
-        raise _invalid(
-            path, f"is not readable TOML ({fault}); expected UTF-8 text: correct or remove it"
-        ) from None
-    try:
-        file = GpuFile.model_validate(tables)
+        file = GpuFile.model_validate(read_toml(path))
     except ValidationError as invalid:
-        raise _invalid(path, _first_fault(invalid)) from None
+        raise invalid_file(path, _first_fault(invalid)) from None
     for wrong in faults(file, path.stem):
-        raise _invalid(path, wrong)
+        raise invalid_file(path, wrong)
     return file
 
 
-def _invalid(path: Path, fault: str) -> ExpectationInvalid:
+def invalid_file(path: Path, fault: str) -> ExpectationInvalid:
+    """Give the error of a file: its one line, printable whatever stood in the file."""
     line = " ".join(f"{path}: {fault}".split())
     return ExpectationInvalid("".join(c if c.isprintable() else "?" for c in line))
 

@@ -13,13 +13,16 @@ Rules of this file:
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from monitor.model import Attribution, GpuReading, GpuShare, ServerInfo, TargetSpec, Unknown
 
 ENGINE_PROCESSES = {"vllm": ("vllm::", "vllm "), "sglang": ("sglang::",)}
 """How engines name the processes that hold a GPU (lower case, start of the process title)."""
+
+CONFIGURED = "configured"
+"""How the GPUs were found where the operator listed them."""
 
 _SET_GPUS = "set `gpus: [...]` (or `gpu_count:` for a server on other hosts)"
 
@@ -82,26 +85,43 @@ def attribute(
     return Attribution(count, _spread(spec, info, shares, count, replicas), how)
 
 
-def share_gpus(attributions: Mapping[str, Attribution]) -> dict[str, Attribution]:
-    """Mark GPUs that several targets use: their floors add up, no one is judged alone."""
-    users: dict[tuple[int | None, str], list[str]] = {}
+def share_gpus(
+    attributions: Mapping[str, Attribution], local: Collection[str] = ()
+) -> dict[str, Attribution]:
+    """Mark GPUs that several targets use: their floors add up, no one is judged alone.
+
+    `local` are the targets of this host: where NVML gives no UUID, GPUs that the operator
+    listed by the same index are the same GPU for them, and for nobody else.
+    """
+    users: dict[tuple[int, str], list[str]] = {}
+    keyed: dict[str, list[tuple[int, str] | None]] = {}
     for target, attribution in attributions.items():
-        for share in attribution.shares:
-            if share.uuid:
-                users.setdefault((share.gpu, share.uuid), []).append(target)
+        listed = target in local and attribution.how == CONFIGURED
+        keyed[target] = [_place(share, listed=listed) for share in attribution.shares]
+        for place in keyed[target]:
+            if place is not None:
+                users.setdefault(place, []).append(target)
     return {
         target: replace(
             attribution,
-            shares=tuple(_shared(share, target, users) for share in attribution.shares),
+            shares=tuple(
+                _shared(share, [] if place is None else users[place], target)
+                for share, place in zip(attribution.shares, keyed[target], strict=True)
+            ),
         )
         for target, attribution in attributions.items()
     }
 
 
-def _shared(
-    share: GpuShare, target: str, users: Mapping[tuple[int | None, str], list[str]]
-) -> GpuShare:
-    others = tuple(name for name in users.get((share.gpu, share.uuid), ()) if name != target)
+def _place(share: GpuShare, *, listed: bool) -> tuple[int, str] | None:
+    """What makes two shares one GPU; None where that cannot be told."""
+    if share.uuid:
+        return -1 if share.gpu is None else share.gpu, share.uuid
+    return (share.gpu, "this host") if listed and share.gpu is not None else None
+
+
+def _shared(share: GpuShare, users: Sequence[str], target: str) -> GpuShare:
+    others = tuple(name for name in users if name != target)
     return replace(share, attribution="shared", shared_with=others) if others else share
 
 
@@ -126,7 +146,7 @@ def _find_gpus(
             return _Found(None, "`gpus: all`, but no GPU of this host is known", numbered=True)
         return _Found(everyone, "configured: all")
     if spec.gpus is not None:
-        return _Found(tuple(_find(wanted, readings, spec) for wanted in spec.gpus), "configured")
+        return _Found(tuple(_find(wanted, readings, spec) for wanted in spec.gpus), CONFIGURED)
     if spec.gpu_count is not None:
         return _Found(None, "only the number of GPUs is configured", numbered=True)
     if not local:

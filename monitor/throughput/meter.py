@@ -22,6 +22,12 @@ from monitor.throughput.load import point_of
 from monitor.throughput.prompt import Prompt, add_prompts, prompt_told
 from monitor.throughput.span import OUTAGE_SECONDS, Span
 
+BOOT_SECONDS = 10.0
+"""No server stops, starts and loads a model within it."""
+
+BOOT_TOKENS = 20_000.0
+"""What a server may have made within it, whatever its rate was before."""
+
 START_TIME_SLACK_SECONDS = 1.0
 """How far two readings of one process' start time may lie apart."""
 
@@ -114,8 +120,13 @@ def read(
     how, reason = _continuity(meter, observation, readings)
     steps = {counter: _step(meter, how, counter, readings, at) for counter in Counter}
     ceiling = ceiling_tokens_per_second
+    doubt = ""
     if before is not None and _impossible(meter, steps, before.at, at, ceiling):
-        how, reason = "rebase", "implausible"
+        doubt = "implausible"
+    elif before is not None and _another_server(meter, steps[Counter.GENERATION], at - before.at):
+        doubt = "several_servers"
+    if doubt:
+        how, reason = "rebase", doubt
         steps = {counter: _step(meter, how, counter, readings, at) for counter in Counter}
     broken = {step.broken for step in steps.values()}
     outage = before is not None and at - before.at > OUTAGE_SECONDS and meter.failures_since_page
@@ -249,6 +260,24 @@ def _continuity(
         then = 0.0 if track is None else sum(value for value, _ in track.last.values())
         return ("restart", "reset") if now < then else ("rebase", "model_changed")
     return "same", ""
+
+
+def _another_server(meter: Meter, step: Advance, seconds: float) -> bool:
+    """Whether a fall of the counter is no restart: nobody boots and makes so much meanwhile.
+
+    Behind one address servers may take turns. A server that starts anew refuses connections
+    while it loads; without one refused scrape, and within a poll or two, only a trickle can be
+    new. Twenty times the last minute's rate leaves room for any burst.
+    """
+    doubted = meter.break_reason == "several_servers"
+    if not doubted and (step.broken != "reset" or meter.failures_since_page):
+        return False
+    end = meter.history.end("generation")
+    start = None if end is None else meter.history.start("generation", end, 60.0)
+    rate = 0.0
+    if end is not None and start is not None:
+        rate = ((end.generation or 0.0) - (start.generation or 0.0)) / (end.at - start.at)
+    return seconds < BOOT_SECONDS and step.added > BOOT_TOKENS + 20.0 * rate * seconds
 
 
 def _near(one: float, other: float) -> bool:

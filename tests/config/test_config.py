@@ -100,7 +100,8 @@ def test_defaults_are_taken_where_a_target_says_nothing() -> None:
 
 
 def test_forms_of_floors() -> None:
-    fixed, fraction, reference, bare, more = (t.spec().floor for t in good("floors").targets)
+    floors = [target.spec().floor for target in good("floors").targets]
+    fixed, fraction, reference, bare, more, entry, weighted = floors
     assert fixed == FloorSpec(fixed_tokens_per_second=875.0)
     assert fraction == FloorSpec(
         at_least=0.25,
@@ -122,6 +123,12 @@ def test_forms_of_floors() -> None:
     )
     assert more is not None
     assert more.at_least == 2.0
+    assert entry == FloorSpec(reference_id="llama-3.3-70b-fp4-b200", reference_across_vendors=True)
+    assert weighted == FloorSpec(
+        reference_id="llama-3.3-70b-fp4-b200",
+        reference_rule="weighted",
+        reference_time_shares={"memory": 0.7, "compute": 0.2, "fixed": 0.1},
+    )
 
 
 def test_addresses_give_urls_and_names() -> None:
@@ -137,10 +144,17 @@ def test_addresses_give_urls_and_names() -> None:
     assert "s3cret" not in f"{config!r} {config} {config.targets[4].spec()}"
     assert config.doubts() == (
         (
-            "localhost:8000 (http://localhost:8000/metrics) and "
-            "127.0.0.1:8000 (http://127.0.0.1:8000/metrics/) may be the same server; "
-            "if they are, its tokens count twice"
+            "localhost:8000 and 127.0.0.1:8000 may be the same server; if they are, its tokens "
+            "count twice"
         ),
+    )
+
+
+def test_what_has_no_effect_yet_is_said_at_start() -> None:
+    text = "state: /tmp/s\nalertmanagers: [{url: http://127.0.0.1:9093}]\n"
+    assert parse(text, "c.yaml", {}).doubts() == (
+        "alertmanagers: nothing is pushed to them yet",
+        "state: nothing is kept over a restart yet",
     )
 
 

@@ -29,11 +29,10 @@ def test_variables_override_single_keys() -> None:
         "FLOORWATCH_DEFAULTS_PRECISION": "fp8",
         "HOME": "/root",
     }
-    config = parse("poll_interval: 3s\nlisten: {web_config: w}\n" + ONE_TARGET, "c.yaml", env)
+    config = parse("poll_interval: 3s\nlisten: {lifecycle: false}\n" + ONE_TARGET, "c.yaml", env)
     assert config.poll_interval_seconds == 0.5
     assert (config.listen.host, config.listen.port) == ("::1", 0)
     assert config.listen.lifecycle
-    assert config.listen.web_config == Path("w")
     assert config.state == Path("/tmp/5")
     assert config.settings().warm_up_seconds == 90.0
     assert config.settings().min_samples == 7
@@ -84,6 +83,7 @@ def test_variables_that_somebody_else_reads() -> None:
     env = {
         "FLOORWATCH_CONFIG": "/etc/floorwatch.yaml",
         "FLOORWATCH_LOG_LEVEL": "debug",
+        "FLOORWATCH_REVISION": "0a1b2c3",
         "FLOORWATCH_TOKEN": "s3cret",
         "FLOORWATCH_SERVICE_HOST": "10.0.0.1",
         "FLOORWATCH_SERVICE_PORT_METRICS": "9838",

@@ -20,7 +20,6 @@ def test_relative_paths_start_at_the_files_folder(tmp_path: Path) -> None:
     outputs = load(tmp_path / "outputs.yaml", {})
     assert outputs.state == tmp_path / "state"
     assert outputs.expectations == tmp_path / "gpus"
-    assert outputs.listen.web_config == tmp_path / "web.yaml"
     target = load(tmp_path / "target-keys.yaml", {}).targets[0]
     assert target.model == str(tmp_path / "models/qwen")
     assert target.tls.ca_file == tmp_path / "ca.pem"

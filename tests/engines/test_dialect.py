@@ -147,8 +147,11 @@ def test_gauges_that_are_no_numbers_are_unknown(value: str) -> None:
         )
     )
     assert observation.gauges == {Gauge.RUNNING: {"": 4.0}}
-    assert told(observation, "requests_waiting") == "num_queue_reqs is NaN or infinite on the page"
-    assert told(observation, "kv_cache_usage_ratio").startswith("token_usage is NaN")
+    shown = f"{float(value):g}"
+    assert told(observation, "requests_waiting") == (
+        f"num_queue_reqs is {shown} on the page, which cannot be"
+    )
+    assert told(observation, "kv_cache_usage_ratio").startswith(f"token_usage is {shown}")
 
 
 @pytest.mark.parametrize("value", ["NaN", "+Inf", "-Inf", "-1"])
@@ -224,3 +227,23 @@ def test_an_unreadable_page_is_a_problem_with_a_hint() -> None:
     assert problem.reason is ProblemReason.BAD_BODY
     assert "'toy:busy{'" in problem.detail
     assert problem.hint
+
+
+@pytest.mark.parametrize(
+    ("sample", "what", "value"),
+    [
+        ("num_requests_running", "requests_running", "-4.0"),
+        ("num_requests_waiting", "requests_waiting", "-1.0"),
+        ("kv_cache_usage_perc", "kv_cache_usage_ratio", "35.0"),
+        ("kv_cache_usage_perc", "kv_cache_usage_ratio", "-0.1"),
+    ],
+)
+def test_a_gauge_that_cannot_be_is_not_known(sample: str, what: str, value: str) -> None:
+    """A percentage where a ratio belongs would look like a full KV cache and hide a fault."""
+    observation = seen(lines("vllm:generation_tokens_total 5.0", f"vllm:{sample} {value}"))
+    assert told(observation, what) == f"{sample} is {float(value):g} on the page, which cannot be"
+
+
+def test_a_usage_may_be_a_hair_above_one() -> None:
+    observation = seen(lines("vllm:generation_tokens_total 5.0", "vllm:kv_cache_usage_perc 1.02"))
+    assert observation.gauges[Gauge.KV_CACHE_USAGE] == {"": 1.02}

@@ -131,6 +131,33 @@ def test_the_server_edition_is_bound_by_bandwidth() -> None:
     assert "bandwidth ratio is the lesser" in step(floor, "scaled by the lesser").because
 
 
+@pytest.mark.parametrize(
+    ("edition", "bandwidth", "compute", "least", "product", "floor"),
+    [
+        # 1792 / 7700 and 503.8 / 2250
+        ("ws", 0.233, 0.224, 784, 182, 705.3),
+        # 1597 / 7700 and 467.8 / 2250
+        ("server", 0.207, 0.208, 726, 151, 653.3),
+        # 1792 / 7700 and 438.9 / 2250
+        ("maxq", 0.233, 0.195, 683, 159, 614.5),
+    ],
+)
+def test_the_story_on_every_edition(
+    edition: str, bandwidth: float, compute: float, least: float, product: float, floor: float
+) -> None:
+    ours = shipped(f"rtx-pro-6000-blackwell-{edition}")
+    found = only(expectation_for(STORY, ours, "bf16", SHIPPED))
+    assert step(found, "bandwidth ratio").value == pytest.approx(bandwidth, abs=5e-4)
+    assert step(found, "compute ratio").value == pytest.approx(compute, abs=5e-4)
+    assert step(found, "scaled by the lesser").value == pytest.approx(least, abs=0.5)
+    assert step(found, "scaled by the product").value == pytest.approx(product, abs=0.5)
+    assert found.tokens_per_second == pytest.approx(floor, abs=0.05)
+    # The fault lies under every edition's floor and the healthy rate over it; the product
+    # would have kept silent at both.
+    assert 485 < found.tokens_per_second < 1180
+    assert step(found, "scaled by the product").value < 485
+
+
 def test_the_story_at_fp4_uses_dense_peaks() -> None:
     spec = replace(STORY, reference_precision="nvfp4")
     floor = only(expectation_for(spec, WORKSTATION, "nvfp4", SHIPPED))
@@ -152,6 +179,9 @@ def test_every_number_of_the_derivation_says_where_it_comes_from() -> None:
         "dense peak of b200-sxm-180gb",
         "compute ratio",
         "scaled by compute",
+        "memory of rtx-pro-6000-blackwell-ws",
+        "memory of b200-sxm-180gb",
+        "memory ratio",
         "scaled by the product",
         "scaled by the lesser",
         "margin",
@@ -293,16 +323,6 @@ def test_a_reference_without_precision_is_taken_at_ours_and_says_so() -> None:
     spec = replace(STORY, reference_precision=None)
     floor = only(expectation_for(spec, WORKSTATION, "bf16", SHIPPED))
     assert "not told; taken to be this model's" in step(floor, "reference").because
-
-
-@pytest.mark.parametrize(
-    ("ours", "theirs"), [("fp8", "bf16"), ("nvfp4", "mxfp4"), ("int4", "bf16"), ("int8", "fp8")]
-)
-def test_another_precision_does_not_compare(ours: str, theirs: str) -> None:
-    spec = replace(STORY, reference_precision=theirs)
-    expectation = expectation_for(spec, WORKSTATION, ours, SHIPPED)
-    assert expectation.floors == ()
-    assert f"ran at {theirs} and this model runs at {ours}" in reason(expectation)
 
 
 @pytest.mark.parametrize(

@@ -257,6 +257,7 @@ STATUS = Status(
             "rtx-pro-6000-blackwell-ws",
             targets=("qwen-a",),
             floor_share_ratio=0.669,
+            catalogue_bandwidth_ratio=1.0625,
         ),
         GpuStatus(LOST_READING, False, None, since_wall_seconds=1_795_999_990.0),
     ),

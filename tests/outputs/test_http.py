@@ -10,13 +10,16 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from html.parser import HTMLParser
 from pathlib import Path
+from urllib.parse import quote
 
 import aiohttp
 import pytest
+import yarl
 from aiohttp import web
 from aiohttp.test_utils import make_mocked_request
 
 from monitor.model import Status
+from monitor.outputs.explanation import explanation_to_json
 from monitor.outputs.exposition import render
 from monitor.outputs.http import (
     Board,
@@ -234,6 +237,50 @@ async def test_the_status_and_its_schema(served: Served, client: aiohttp.ClientS
         assert json.loads(gzip.decompress(await answer.read())) == STATUS_SCHEMA
 
 
+async def test_a_floor_is_explained(served: Served, client: aiohttp.ClientSession) -> None:
+    async with client.get("/api/v1/explain/qwen-a") as answer:
+        assert answer.status == 503
+        assert await answer.text() == "no data yet: the first round of scrapes is not done\n"
+    odd = replace(CAPPED, name="ü %2F?#")
+    served.board.publish(replace(STATUS, targets=(CAPPED, odd)), OWN)
+
+    async with client.get("/api/v1/explain/qwen-a", headers={"Accept-Encoding": "gzip"}) as answer:
+        assert answer.headers["Content-Type"] == "application/json; charset=utf-8"
+        assert json.loads(gzip.decompress(await answer.read())) == explanation_to_json(CAPPED)
+    path = yarl.URL(f"/api/v1/explain/{quote(odd.name, safe='')}", encoded=True)
+    async with client.get(path) as answer:
+        assert json.loads(await answer.read())["target"] == odd.name
+    first = served.board.explanation("qwen-a")
+    assert first is not None
+    assert first is served.board.explanation("qwen-a")
+    served.board.publish(STATUS, OWN)
+    assert first is not served.board.explanation("qwen-a")
+
+    served.clock.seconds += 42.0
+    async with client.get("/api/v1/explain/qwen-a") as answer:
+        assert answer.status == 503
+        assert await answer.text() == "stale: the last tick was 42.0 s ago, the limit is 10 s\n"
+    assert served.board.target_names() == ()
+
+
+async def test_an_unknown_target_names_the_known(
+    served: Served, client: aiohttp.ClientSession
+) -> None:
+    served.board.publish(STATUS, OWN)
+    async with client.get("/api/v1/explain/qwen") as answer:
+        assert answer.status == 404
+        assert await answer.text() == "no such target; known: qwen-a, dp2, gone, never\n"
+    served.board.publish(replace(STATUS, targets=()), OWN)
+    async with client.get("/api/v1/explain/qwen-a") as answer:
+        assert await answer.text() == "no such target; known: none\n"
+    many = tuple(replace(CAPPED, name=f"t{number}") for number in range(52))
+    served.board.publish(replace(STATUS, targets=many), OWN)
+    async with client.get("/api/v1/explain/qwen-a") as answer:
+        told = await answer.text()
+    assert told.startswith("no such target; known: t0, t1, ")
+    assert told.endswith(", t49 and 2 more\n")
+
+
 async def test_health(served: Served, client: aiohttp.ClientSession) -> None:
     async def ask(path: str) -> tuple[int, str]:
         async with client.get(path) as answer:
@@ -277,7 +324,16 @@ async def test_errors_are_one_line(client: aiohttp.ClientSession) -> None:
 
 
 @pytest.mark.parametrize(
-    "path", ["/", "/metrics", "/api/v1/status", "/api/v1/status/schema", "/-/healthy", "/missing"]
+    "path",
+    [
+        "/",
+        "/metrics",
+        "/api/v1/status",
+        "/api/v1/status/schema",
+        "/api/v1/explain/qwen-a",
+        "/-/healthy",
+        "/missing",
+    ],
 )
 async def test_every_answer_has_the_security_headers(
     served: Served, client: aiohttp.ClientSession, path: str

@@ -403,6 +403,8 @@ def test_facts_of_a_gpu() -> None:
     assert gpu["catalogue_id"] == "rtx-pro-6000-blackwell-ws"
     assert gpu["targets"] == ["qwen-a"]
     assert gpu["floor_share_ratio"] == 0.669
+    assert gpu["catalogue_bandwidth_ratio"] == 1.0625
+    assert lost["catalogue_bandwidth_ratio"] is None
     assert gpu["power_mw"] == 412_345
     assert gpu["clocks_event_reasons"] == "0x44"
     assert gpu["throttle_reasons"] == ["sw_power_cap", "hw_thermal"]

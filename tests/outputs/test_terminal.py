@@ -282,6 +282,23 @@ def test_alarms_come_on_and_go_off_in_one_line_each() -> None:
     ]
 
 
+def test_an_alarm_that_came_on_says_why_and_what_to_try() -> None:
+    on = status(HEALTHY, CAPPED, alerts=(ALERT,))
+    assert describe_alarms(status(HEALTHY, CAPPED), on, why=True) == [
+        "ALARM FloorwatchBelowFloor (critical) sglang-capped for 1m: 0.55 of the floor",
+        "  cause mamba_state_cap: 96 // 5 = 19",
+        "  try: raise --max-mamba-cache-size",
+    ]
+    assert describe_alarms(on, on, why=True) == []
+    hostile = CauseFound("unknown", "a\x1b[31mb", "")
+    bare = replace(CAPPED, judgement=replace(CAPPED.judgement, causes=(hostile,)))
+    assert describe_alarms(None, status(bare, alerts=(ALERT,)), why=True)[1:] == [
+        "  cause unknown: a [31mb"
+    ]
+    card = AlertStatus("FloorwatchGpuLost", "critical", None, NOW, "lost", gpu=1, uuid="GPU-1")
+    assert len(describe_alarms(None, status(CAPPED, alerts=(card,)), why=True)) == 1
+
+
 def test_importing_the_module_does_not_import_rich() -> None:
     code = "import sys, monitor.outputs.terminal; sys.exit('rich' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

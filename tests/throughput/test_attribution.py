@@ -424,3 +424,21 @@ def test_servers_on_other_slices_or_other_hosts_share_nothing() -> None:
         "d": found(spec(count=1), local=False),
     }
     assert share_gpus(apart) == apart
+
+
+def listed(*indices: int) -> Attribution:
+    shares = tuple(GpuShare(index, "", "", "single", 1.0) for index in indices)
+    return Attribution(len(indices), shares, "configured")
+
+
+def test_without_nvml_a_listed_index_is_one_gpu_for_the_servers_of_this_host() -> None:
+    marked = share_gpus({"a": listed(0), "b": listed(0, 1), "far": listed(0)}, ["a", "b"])
+    assert marked["a"].shares[0].shared_with == ("b",)
+    assert marked["a"].shares[0].attribution == "shared"
+    assert [share.shared_with for share in marked["b"].shares] == [("a",), ()]
+    assert marked["far"] == listed(0)
+
+
+def test_counted_gpus_are_nobodys_neighbours() -> None:
+    counted = replace(listed(0), how="configured gpu_count")
+    assert share_gpus({"a": counted, "b": counted}, ["a", "b"]) == {"a": counted, "b": counted}

@@ -426,6 +426,29 @@ def test_servers_in_turn_behind_one_address_have_no_rate() -> None:
     assert meter.resets == 1
 
 
+def test_servers_in_turn_that_tell_no_start_time_are_seen_by_their_jumps() -> None:
+    """1,000,000 and 300,000 tokens in turn, each 100 tok/s: neither jump is work."""
+    meter = feed([page(0.0, 1_000_000.0), page(1.0, 1_000_100.0)])
+    for at in range(2, 12):
+        base = 300_000.0 if at % 2 == 0 else 1_000_000.0
+        meter = feed([page(float(at), base + 100.0 * at)], meter)
+        figures = window(meter, 10.0)
+        assert (figures.generation_tokens_per_second, figures.reason) == (None, "several_servers")
+        assert total(meter) == 100.0
+    assert meter.resets == 0
+
+
+def test_a_fall_after_refused_scrapes_is_a_restart_whatever_it_counts() -> None:
+    meter = feed([page(0.0, 1_000_000.0), page(1.0, 1_000_100.0)])
+    meter = feed([page(5.0, 300_000.0)], missed(missed(meter)))
+    assert (total(meter), meter.resets) == (300_100.0, 1)
+
+
+def test_a_fall_to_a_trickle_is_a_restart_without_a_refused_scrape() -> None:
+    meter = feed([page(0.0, 1_000_000.0), page(1.0, 1_000_100.0), page(2.0, 5_000.0)])
+    assert (total(meter), meter.resets) == (5_100.0, 1)
+
+
 def test_a_server_that_stays_gets_its_rate_back() -> None:
     meter = feed([page(0.0, 90_000.0, start=9.0), page(1.0, 20_000.0, start=5.0)])
     pages = [page(1.0 + at, 20_000.0 + 100.0 * at, start=5.0) for at in range(1, 301)]

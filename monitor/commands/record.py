@@ -1,0 +1,54 @@
+"""`floorwatch record`: the daemon, with everything that it sees written into a recording."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from pathlib import Path
+
+from monitor.commands.loop import run_to_end
+from monitor.commands.options import listening_on, seconds, size_bytes
+from monitor.config import Config
+from monitor.config.errors import ConfigInvalid
+from monitor.daemon import Daemon, Hooks
+from monitor.outputs.recorder import Recorder
+from monitor.sources.gpu_facts import round_to_json
+from monitor.sources.nvml import Nvml, NvmlPoller
+from monitor.sources.server_info import to_recorded
+
+LOOK_SECONDS = 1.0
+"""How often it is looked whether the recording is full."""
+
+
+def record(config: Config, directory: Path, duration: str | None, max_size: str) -> int:
+    """Record for a time, or until stopped or full."""
+    if not config.targets:
+        raise ConfigInvalid(["record: no targets are configured: name them with --config FILE"])
+    span = None if duration is None else seconds(duration, "--for")
+    recorder = Recorder(
+        directory,
+        {target.name: target.url for target in config.targets},
+        size_bytes(max_size, "--max-size"),
+        gpu_round_to_json=round_to_json,
+        server_info_to_json=to_recorded,
+    )
+    # Any free port: a recording may run beside the daemon.
+    run_to_end(_record(listening_on(config, "127.0.0.1:0"), recorder, span))
+    return 0
+
+
+async def _record(config: Config, recorder: Recorder, span_seconds: float | None) -> None:
+    poller = NvmlPoller(Nvml())
+    daemon = Daemon(config, Hooks(read_gpus=poller.read, on_event=recorder.write))
+    running = asyncio.create_task(daemon.run())
+    deadline = None if span_seconds is None else time.monotonic() + span_seconds
+    try:
+        while not running.done() and not recorder.full:
+            left = LOOK_SECONDS if deadline is None else deadline - time.monotonic()
+            if left <= 0.0:
+                break
+            await asyncio.wait({running}, timeout=min(left, LOOK_SECONDS))
+        daemon.stop()
+        await running
+    finally:
+        await poller.close()

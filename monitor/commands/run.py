@@ -1,0 +1,33 @@
+"""`floorwatch run`: the daemon over the configured servers and this host's GPUs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from monitor.commands.console import say
+from monitor.commands.loop import run_to_end
+from monitor.config import Config
+from monitor.daemon import Daemon, Hooks
+from monitor.sources.nvml import Nvml, NvmlPoller
+
+
+def run(load: Callable[[], Config]) -> int:
+    """Serve until stopped; `load` reads the configuration, now and at each reload."""
+    config = load()
+    for doubt in config.doubts():
+        say(doubt)
+    if not config.targets:
+        say("no targets are configured: only this host's GPUs are watched")
+    run_to_end(_serve(config, load))
+    return 0
+
+
+async def _serve(config: Config, load: Callable[[], Config]) -> None:
+    poller = NvmlPoller(Nvml())
+    hooks = Hooks(
+        read_gpus=poller.read, load=load, nvml_read_seconds=lambda: poller.last_read_seconds
+    )
+    try:
+        await Daemon(config, hooks).run()
+    finally:
+        await poller.close()

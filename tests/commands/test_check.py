@@ -1,0 +1,125 @@
+"""`floorwatch check` over real servers."""
+
+from __future__ import annotations
+
+import json
+import socket
+from pathlib import Path
+
+import pytest
+
+from tests.command_line import CommandLine
+from tests.served_engine import ServedEngine
+
+
+class ConfigFile:
+    """The configuration file of a test."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __str__(self) -> str:
+        return str(self.path)
+
+    def write(self, text: str) -> None:
+        self.path.write_text(text)
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> ConfigFile:
+    return ConfigFile(tmp_path / "config.yaml")
+
+
+async def test_a_good_target_is_0_and_says_what_was_found(
+    floorwatch: CommandLine, engine: ServedEngine, config: ConfigFile
+) -> None:
+    config.write(
+        f"targets: [{{name: a, url: '{engine.url}', gpu_count: 2, precision: bf16,"
+        " floor: {tokens_per_second: 100}}]"
+    )
+    result = await floorwatch.beside("check", "--config", config)
+    assert (result.code, result.err) == (0, "")
+    lines = result.out.splitlines()
+    assert lines[:6] == [
+        f"a ({engine.url}/metrics): ok",
+        "  engine     vllm 0.11.0, model m",
+        "  precision  bf16, KV cache unknown",
+        "  parallel   tensor unknown, pipeline unknown, data unknown",
+        "  load       4 running, 0 waiting",
+        "  tokens     counted by generation_tokens_total",
+    ]
+    assert "  floor      100.0 tokens/s per GPU by rule fixed (in force)" in lines
+    assert engine.asked("/metrics") == 2
+
+
+async def test_a_dead_and_an_unauthorized_target_are_1(
+    floorwatch: CommandLine, engine: ServedEngine, config: ConfigFile
+) -> None:
+    engine.status = 401
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    config.write(
+        f"targets: [{{name: closed, url: 'http://127.0.0.1:{port}'}},"
+        f" {{name: locked, url: '{engine.url}'}}]"
+    )
+    result = await floorwatch.beside("check", "--config", config)
+    assert (result.code, result.err) == (1, "")
+    assert f"closed (http://127.0.0.1:{port}/metrics): PROBLEM\n  unreachable: " in result.out
+    assert f"locked ({engine.url}/metrics): PROBLEM\n  unauthorized: " in result.out
+    assert result.out.count("\n  try: ") == 2
+
+
+async def test_json_is_one_status_object(
+    floorwatch: CommandLine, engine: ServedEngine, config: ConfigFile
+) -> None:
+    config.write(
+        f"targets: [{{name: a, url: '{engine.url}'}}, "
+        f"{{name: b, url: 'http://localhost:{engine.port}'}}]"
+    )
+    result = await floorwatch.beside("check", "--config", config, "--json")
+    status = json.loads(result.out)
+    assert result.out.count("\n") == 1
+    assert [target["up"] for target in status["targets"]] == [True, True]
+    assert result.code == 0
+    assert result.err.startswith("floorwatch: a (")
+    assert "may be the same server" in result.err
+
+
+async def test_doubts_stand_in_the_report(
+    floorwatch: CommandLine, engine: ServedEngine, config: ConfigFile
+) -> None:
+    config.write(
+        f"targets: [{{name: a, url: '{engine.url}'}}, "
+        f"{{name: b, url: 'http://localhost:{engine.port}'}}]"
+    )
+    result = await floorwatch.beside("check", "--config", config)
+    assert result.out.startswith("warning: a (")
+
+
+def test_without_a_configuration_this_hosts_gpus_are_told(floorwatch: CommandLine) -> None:
+    result = floorwatch("check")
+    assert result.code == 0
+    assert result.out.startswith("no targets are configured\n")
+
+
+def test_a_bad_configuration_is_2(floorwatch: CommandLine, config: ConfigFile) -> None:
+    config.write("targets: 7\n")
+    result = floorwatch("check", "--config", config)
+    assert (result.code, result.out) == (2, "")
+    assert result.err == f"floorwatch: {config}: targets: expected a list, got 7\n"
+
+
+def test_a_missing_configuration_is_2(floorwatch: CommandLine, config: ConfigFile) -> None:
+    result = floorwatch("check", "--config", config)
+    assert (result.code, result.out) == (2, "")
+    assert result.err == f"floorwatch: {config}: cannot be read: No such file or directory\n"
+
+
+def test_an_unusable_catalogue_is_2(
+    floorwatch: CommandLine, config: ConfigFile, tmp_path: Path
+) -> None:
+    config.write("expectations: empty\n")
+    result = floorwatch("check", "--config", config)
+    assert (result.code, result.out) == (2, "")
+    assert result.err.startswith(f"floorwatch: {tmp_path / 'empty'}: holds no gpus/*.toml")
+    assert result.err.count("\n") == 1

@@ -1,0 +1,89 @@
+"""From a configuration to scrape targets and plans."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from monitor.assembly import catalogue_of, plan_for, plan_of, scrape_target_of
+from monitor.config import Config, parse
+from monitor.sources.expectations import ExpectationInvalid
+from monitor.sources.scrape import BasicAuth, ScrapeTarget
+
+
+def target_of(text: str, folder: Path | None = None) -> ScrapeTarget:
+    return scrape_target_of(parse(f"targets: [{{{text}}}]", "test", {}, folder=folder).targets[0])
+
+
+def test_a_bare_target() -> None:
+    target = target_of("name: a, url: 'http://127.0.0.1:30000'")
+    assert (target.name, target.url) == ("a", "http://127.0.0.1:30000/metrics")
+    assert target.timeout_seconds == 5.0
+    assert target.max_page_bytes == 16 * 2**20
+    assert target.basic is None
+    assert target.bearer_file is None
+    assert target.unix_socket is None
+
+
+def test_bearer_tls_and_headers(tmp_path: Path) -> None:
+    target = target_of(
+        "name: a, url: 'https://h:1', timeout: 2s, max_page_bytes: 1MiB, "
+        "authorization: {bearer_file: token}, headers: {X-A: b}, header_files: {X-K: key}, "
+        "tls: {ca_file: ca.pem, certificate_file: c.pem, key_file: k.pem, server_name: s, "
+        "insecure_skip_verify: true}",
+        tmp_path,
+    )
+    assert target.bearer_file == tmp_path / "token"
+    assert target.headers == {"X-A": "b"}
+    assert target.header_files == {"X-K": tmp_path / "key"}
+    assert (target.ca_file, target.certificate_file, target.key_file) == (
+        tmp_path / "ca.pem",
+        tmp_path / "c.pem",
+        tmp_path / "k.pem",
+    )
+    assert (target.server_name, target.insecure_skip_verify) == ("s", True)
+    assert (target.timeout_seconds, target.max_page_bytes) == (2.0, 2**20)
+
+
+def test_bearer_from_the_environment() -> None:
+    target = target_of("url: 'http://h:1', authorization: {bearer_env: TOKEN}")
+    assert target.bearer_env == "TOKEN"
+
+
+def test_basic_from_a_file_and_from_the_url(tmp_path: Path) -> None:
+    told = target_of(
+        "url: 'http://h:1', authorization: {basic: {username: u, password_file: p}}", tmp_path
+    )
+    assert told.basic == BasicAuth("u", password_file=tmp_path / "p", password_env=None)
+    inline = target_of("url: 'http://u:pw@h:1'")
+    assert inline.basic == BasicAuth("u", password="pw")
+    assert "pw" not in inline.url
+    assert target_of("url: 'http://u@h:1'").basic == BasicAuth("u", password="")
+
+
+def test_a_unix_socket() -> None:
+    target = target_of("url: 'unix:/run/vllm.sock'")
+    assert target.unix_socket == Path("/run/vllm.sock")
+
+
+def test_the_plan_is_the_configuration() -> None:
+    config = parse(
+        "judgement: {warm_up: 7s}\ntargets: [{name: a, url: 'http://h:1', gpus: [0, 1]}]", "t", {}
+    )
+    plan = plan_of(config, catalogue_of(config))
+    assert [(spec.name, spec.gpus) for spec in plan.targets] == [("a", (0, 1))]
+    assert plan.settings.warm_up_seconds == 7.0
+    assert plan.catalogue.by_id("b200-sxm-180gb") is not None
+
+
+def test_a_bare_recording_has_targets_without_a_url() -> None:
+    config = Config()
+    plan = plan_for({"a": "http://h:1", "b": None}, config, catalogue_of(config))
+    assert [(spec.name, spec.url) for spec in plan.targets] == [("a", "http://h:1"), ("b", "")]
+
+
+def test_an_own_catalogue_folder_must_hold_entries(tmp_path: Path) -> None:
+    config = parse(f"expectations: {tmp_path}", "test", {})
+    with pytest.raises(ExpectationInvalid):
+        catalogue_of(config)
