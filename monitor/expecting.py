@@ -14,7 +14,6 @@ from monitor.expectation.step_time import StepFit
 from monitor.fleet import Fleet
 from monitor.model import (
     Attribution,
-    Counter,
     Expectation,
     GpuReading,
     GpuSpec,
@@ -66,13 +65,11 @@ def expectation_of(
 
 
 def overlapped(state: TargetState) -> bool | None:
-    """Whether the engine schedules the next step while the GPU works; None: not known.
+    """Whether the engine schedules the next step while the GPU works; None: not told.
 
-    SGLang tells. vLLM does so by default from 0.14 on; a page that tells computed prompts apart
-    is of 0.16 or later.
+    SGLang's server info tells, vLLM does not. Not told counts as not overlapped: the step is then
+    expected longer, and the floor errs low.
     """
-    if state.meter.engine == "vllm":
-        return True if Counter.PROMPT_COMPUTED in state.meter.tracks else None
     if state.info is None or state.info.overlap_disabled is None:
         return None
     return not state.info.overlap_disabled

@@ -42,15 +42,16 @@ def alarms(name: str) -> set[str]:
 
 
 @pytest.mark.parametrize("name", ["h200-bf16-c1", "h200-bf16-c8", "h200-bf16-c64"])
-def test_a_healthy_server_is_about_as_fast_as_expected(name: str) -> None:
+def test_a_healthy_server_is_faster_than_expected_where_overlap_is_not_told(name: str) -> None:
+    """vLLM does not tell, so the host's time is added: its floor errs low, never high."""
     found = [tick.expectation.efficiency_observed for tick in judged(name)]
     assert found
-    assert all(value is not None and 0.8 < value < 1.3 for value in found)
+    assert all(value is not None and 1.4 < value < 1.7 for value in found)
     assert alarms(name) == set()
 
 
 @pytest.mark.parametrize(
-    ("name", "most"), [("h200-cap8-cap128", 0.3), ("h200-sglang-hyb_extra-c128", 0.6)]
+    ("name", "most"), [("h200-cap8-cap128", 0.2), ("h200-sglang-hyb_extra-c128", 0.6)]
 )
 def test_a_cap_is_found_by_the_model_alone(name: str, most: float) -> None:
     ticks = [t for t in judged(name) if t.judgement.verdict is Verdict.CONCURRENCY_LIMITED]

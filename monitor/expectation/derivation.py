@@ -19,6 +19,11 @@ from monitor.expectation.step_time import Machine
 from monitor.model import Step
 
 _GIGA, _MILLI, _MICRO = 1e9, 1e-3, 1e-6
+_OVERLAP = {
+    True: "scheduling overlapped",
+    False: "scheduling not overlapped",
+    None: "scheduling taken as not overlapped: not told",
+}
 _WINDOW = "mean over the window that judges, one replica"
 
 
@@ -91,8 +96,8 @@ def _result(
     machine: Machine, layout: Layout, load: Load, told: LoadExpectation, share: float
 ) -> Iterator[Step]:
     step, batch = told.demand_step_seconds or 0.0, told.batch_demand or 0.0
-    overlapped = "scheduling overlapped" if machine.parallel.overlapped else "not overlapped"
-    fit = f"fit {machine.fit.name} ({machine.fit.form.value}, {overlapped})"
+    overlap = _OVERLAP[machine.parallel.overlapped]
+    fit = f"fit {machine.fit.name} ({machine.fit.form.value}, {overlap})"
     yield Step(f"step with {batch:.1f} requests", step / _MILLI, "ms", fit)
     prompt = told.prompt_seconds or 0.0
     yield Step("a computed prompt token", prompt / _MICRO, "us", fit)

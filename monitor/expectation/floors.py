@@ -63,7 +63,7 @@ def expectation_for(
     unknown = tuple(item for item in found if isinstance(item, Unknown))
     chosen = in_force(floors)
     if chosen is None:
-        unknown += tuple(_silent(floor) for floor in floors)
+        unknown += tuple(silent(floor) for floor in floors)
     return Expectation(floors=floors, in_force=chosen, unknown=unknown)
 
 
@@ -77,7 +77,9 @@ def in_force(floors: tuple[Floor, ...]) -> Floor | None:
 def _found(spec: FloorSpec | None, known: _Known) -> Iterator[Floor | Unknown]:
     if spec is None:
         yield Unknown(
-            "floor", "no floor is configured for this target and no model is known: set `floor:`"
+            "floor",
+            "no floor is configured for this target and no model is known: set `floor:` or"
+            " `model:`",
         )
         return
     fixed = spec.fixed_tokens_per_second is not None
@@ -177,7 +179,8 @@ def _as(what: str, found: Floor | Unknown) -> Floor | Unknown:
     return Unknown(what, found.reason) if isinstance(found, Unknown) else found
 
 
-def _silent(floor: Floor) -> Unknown:
+def silent(floor: Floor) -> Unknown:
+    """Say why no floor judges, where this one may raise no alarm."""
     return Unknown(
         "floor",
         f"the {floor.rule} floor of {floor.tokens_per_second:.1f} {RATE} is shown but raises no"

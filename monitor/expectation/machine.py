@@ -15,13 +15,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from monitor.expectation.matching import bandwidth_from_nvml
-from monitor.expectation.peaks import dense_peak, provenance, unverified
+from monitor.expectation.peaks import math_peak, provenance, unverified
 from monitor.expectation.step_time import Hardware
 from monitor.model import GpuReading, GpuSpec, ServerInfo, Step, TargetSpec, Unknown
 
 _PLAUSIBLE_RATIOS = (0.8, 1.25)
-"""NVML's bandwidth over the catalogue's: known cards lie within 0.89 (a server card's lower
-memory clock) and 1.06. Beyond it the clock is counted otherwise."""
+"""NVML's bandwidth over the catalogue's. Beyond it the clock is taken to be counted otherwise."""
 
 _TERA, _GIGA, _MIB = 1e12, 1e9, 1024.0 * 1024.0
 
@@ -53,14 +52,14 @@ def hardware_of(
         weak.append("memory bandwidth")
     peaks = {}
     for precision in dict.fromkeys((math_precision, "bf16")):
-        peak = dense_peak(gpu, precision)
+        peak = math_peak(gpu, precision)
         if isinstance(peak, Unknown):
             return peak
         peaks[precision] = peak.value * _TERA
         because = f"{gpu.id}: {provenance(peak)}"
-        steps.append(Step(f"dense {precision} peak", peak.value, peak.unit, because))
+        steps.append(Step(f"dense peak for {precision}", peak.value, peak.unit, because))
         if unverified(peak):
-            weak.append(f"dense {precision} peak")
+            weak.append(f"dense peak for {precision}")
     memory = _memory(gpu, readings)
     if memory is not None:
         steps.append(memory)
