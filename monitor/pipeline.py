@@ -226,7 +226,8 @@ def _attributions(
                 alone=searching == 1,
             )
             for spec in plan.targets
-        }
+        },
+        [name for name, here in local.items() if here],
     )
 
 

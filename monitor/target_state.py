@@ -131,6 +131,32 @@ def work_counted(meter: Meter) -> tuple[float, float]:
     return meter.moved_tokens, 0.0 if finished is None or generates else finished.total
 
 
+def untold(state: TargetState, *counters: Counter) -> bool:
+    """Whether the last page hides a counter: there, or once there, and it gives no total of it.
+
+    A server that started anew may lack a counter until its first request: nothing is hidden.
+    """
+    latest, page = state.meter.history.latest, state.observation
+    if latest is None or page is None:
+        return False
+    if (latest.generation if Counter.GENERATION in counters else latest.prompt) is not None:
+        return False
+    tracks = (state.meter.tracks.get(counter) for counter in counters)
+    readings = (page.counters.get(counter) for counter in counters)
+    return any(track is not None and track.last for track in tracks) or any(
+        reading is not None and reading.unreadable for reading in readings
+    )
+
+
+def _still_seconds(state: TargetState, *, prompt_told: bool) -> float | None:
+    """How long the counters had not moved at the last page; None if that page hides them."""
+    if untold(state, Counter.GENERATION) or (state.meter.token_source is None and not prompt_told):
+        return None
+    if state.moved_at is None or state.last_success is None:
+        return 0.0
+    return state.last_success.monotonic_seconds - state.moved_at
+
+
 def evidence_of(
     settings: JudgementSettings,
     spec: TargetSpec,
@@ -145,6 +171,7 @@ def evidence_of(
     success = None if state.last_success is None else state.last_success.monotonic_seconds
     started = None if observation is None else observation.process_start_seconds
     prompt = meter.prompt_source
+    prompt_told = not untold(state, Counter.PROMPT_COMPUTED, Counter.PROMPT_ALL)
     work = meter.token_source or prompt
     unknown_floor = (line.reason for line in expectation.unknown if line.what == "floor")
     unknown_gpus = attribution.unknown
@@ -160,11 +187,10 @@ def evidence_of(
         break_reason=meter.break_reason,
         process_age_seconds=None if started is None else now.wall_seconds - started,
         sleeping=observation is not None and observation.sleeping,
-        still_seconds=(
-            0.0 if state.moved_at is None or success is None else success - state.moved_at
-        ),
+        still_seconds=_still_seconds(state, prompt_told=prompt_told),
         liveness=None if work is None else work.liveness,
         prompt_liveness=None if prompt is None else prompt.liveness,
+        prompt_told=prompt_told,
         stale_gauge_seconds=0.0 if observation is None else observation.stale_gauge_seconds,
         running=gauge_of(state, Gauge.RUNNING),
         waiting=gauge_of(state, Gauge.WAITING),

@@ -6,6 +6,7 @@ Pages come every ten seconds unless said otherwise; the windows are the defaults
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import pytest
@@ -150,6 +151,74 @@ def test_a_stall_of_a_server_below_its_floor_adds_an_alarm_and_flaps_none() -> N
     world.run(120.0)
     assert world.alarms() == [(BELOW, "a")]
     assert [name for _, name, _ in world.alarm_log] == [BELOW, STALLED]
+
+
+@pytest.mark.parametrize("engine", ["vllm", "sglang"])
+@pytest.mark.parametrize("prompt_rate", [0.0, 100.0])
+def test_a_counter_that_turns_illegible_is_neither_health_nor_a_stall(
+    engine: str, prompt_rate: float
+) -> None:
+    server = Server(engine=engine, rate=1180.0, prompt_rate=prompt_rate, running=8.0, waiting=5.0)
+    world = one(server)
+    assert verdict(world.run(400.0)) is Verdict.MEMORY_BANDWIDTH_LIMITED
+    server.generation = math.nan
+    status = world.tick()
+    assert (verdict(status), status.judgement.because) == (None, "the page tells no token counter")
+    assert (status.main.generation_tokens_per_second, status.main.complete) == (1180.0, False)
+    assert status.judgement.floor_ratio is None
+    assert world.run(20.0).main.generation_tokens_per_second == 1180.0
+    status = world.tick()
+    assert (status.main.generation_tokens_per_second, status.main.reason) == (None, "no_counter")
+    assert verdict(world.run(200.0)) is None
+    assert world.alarm_log == []
+
+
+def test_an_illegible_counter_keeps_a_below_floor_alarm_and_adds_none() -> None:
+    server = Server()
+    world = one(server)
+    world.run(310.0)
+    server.generation = math.nan
+    assert verdict(world.run(180.0)) is None
+    assert world.alarms() == [(BELOW, "a")]
+    assert [name for _, name, _ in world.alarm_log] == [BELOW]
+
+
+def test_one_illegible_page_is_not_idle_and_costs_no_rate() -> None:
+    """1000 tokens, a page without a number, 5000 tokens: (5000 - 1000) / 20 s = 200."""
+    server = Server(engine="sglang", rate=0.0, generation=1000.0, running=4.0, waiting=0.0)
+    settings = JudgementSettings(
+        windows_seconds=(10.0, 20.0, 40.0),
+        main_window_seconds=10.0,
+        short_window_seconds=10.0,
+        long_window_seconds=20.0,
+        warm_up_seconds=0.0,
+        min_samples=2,
+    )
+    world = replace(one(server), settings=settings)
+    world.tick()
+    server.generation = math.nan
+    status = world.tick()
+    assert (verdict(status), status.judgement.because) == (None, "the page tells no token counter")
+    server.generation = 5000.0
+    status = world.tick()
+    assert (status.main.generation_tokens_per_second, status.main.complete) == (200.0, True)
+    assert verdict(status) is Verdict.DEMAND_LIMITED
+
+
+def test_a_server_without_a_legible_counter_is_idle_by_the_schedulers_word_only() -> None:
+    server = Server(engine="sglang", idle_seconds=0.0, running=8.0, waiting=0.0)
+    world = replace(one(server), settings=SHORT)
+    world.run(60.0, every=1.0)
+    server.rest()
+    server.generation = server.prompt = math.nan
+    assert verdict(world.run(30.0, every=1.0)) is None
+    for _ in range(10):
+        assert server.idle_seconds is not None
+        server.idle_seconds += 1.0
+        world.tick(1.0)
+    assert world.of("a").judgement.because == (
+        "no token is counted and the scheduler had nothing to do"
+    )
 
 
 def test_prompts_that_are_computed_are_no_stall() -> None:

@@ -33,6 +33,7 @@ from monitor.target_state import (
     precision_of,
     replicas_of,
     role_of,
+    untold,
     work_counted,
 )
 from monitor.throughput.meter import Meter, read
@@ -269,3 +270,43 @@ def test_prompts_show_the_work_of_a_server_without_generation() -> None:
         Instant(1.0, 1.0),
     )
     assert evidence.liveness is evidence.prompt_liveness is Liveness.LIVE
+
+
+def test_a_counter_is_untold_where_the_last_page_hides_it() -> None:
+    def hidden(meter: Meter, reading: CounterReading | None = None) -> bool:
+        page = observed(counters={} if reading is None else {Counter.GENERATION: reading})
+        return untold(TargetState(meter=meter, observation=page), Counter.GENERATION)
+
+    nan = CounterReading("generation", Liveness.LIVE, {}, frozenset({("", "")}))
+    unborn = CounterReading("generation", Liveness.LIVE, {})
+    assert not hidden(metered({"generation": 9.0}))
+    assert hidden(metered({"generation": 9.0}, {}))
+    assert hidden(metered({"generation": {"0": 1.0, "1": 1.0}}, {"generation": {"0": 2.0}}))
+    assert hidden(metered({}), nan)
+    assert not hidden(metered({}), unborn)
+    assert not hidden(metered({}))
+    assert not untold(TargetState(meter=metered({})), Counter.GENERATION)
+
+
+def test_how_long_nothing_moved_is_unknown_while_the_counter_of_work_is_untold() -> None:
+    def still(meter: Meter) -> tuple[float | None, bool]:
+        state = TargetState(
+            meter=meter, observation=observed(), last_success=Instant(51.0, 951.0), moved_at=50.0
+        )
+        evidence = evidence_of(
+            SETTINGS,
+            spec(),
+            state,
+            Attribution(1),
+            Expectation(),
+            rates(),
+            Instant(52.0, 952.0),
+        )
+        return evidence.still_seconds, evidence.prompt_told
+
+    told: dict[str, float | dict[str, float]] = {"generation": 9.0, "prompt_all": 9.0}
+    assert still(metered(told, told)) == (1.0, True)
+    assert still(metered(told, {"generation": 9.0})) == (1.0, False)
+    assert still(metered(told, {"prompt_all": 9.0})) == (None, True)
+    assert still(metered({"prompt_all": 9.0}, {})) == (None, False)
+    assert still(metered({}, {})) == (1.0, True)

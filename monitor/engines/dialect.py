@@ -234,7 +234,7 @@ def _gauges(
         strange = [value for _, value in samples if not _possible(gauge, value)]
         if strange:
             unknown.append(
-                Unknown(gauge.value, f"{row.sample} is {strange[0]:g} on the page, which cannot be")
+                Unknown(gauge.value, f"{row.sample} is {_shown(strange[0])}, which cannot be")
             )
             continue
         if (rivals := _rival_processes(samples)) is not None:
@@ -260,6 +260,10 @@ def _gauges(
                 folded[replica] = max(folded.get(replica, high), high)
         gauges[gauge] = folded
     return gauges
+
+
+def _shown(value: float) -> str:
+    return "NaN" if math.isnan(value) else f"{value:g}"
 
 
 def _possible(gauge: Gauge, value: float) -> bool:

@@ -20,7 +20,9 @@ class Evidence:
 
     `ready`: the scheduler reports. `unbroken_seconds`: since the first page or the last break;
     `break_reason` names it. `still_seconds`: from the last movement of the work counters to the
-    last page, 0 when that page itself moved them. `liveness` is of the counter that shows work
+    last page, 0 when that page itself moved them, None when it does not tell the token counter:
+    what is not seen may move. `prompt_told`: it tells the prompt counter, or never did.
+    `liveness` is of the counter that shows work
     under way, `prompt_liveness` of the prompt counter. `running` and `waiting` are the last
     page's. `cap`: the most requests that can run at once, over the ranks that `running` covers.
     `others_*`: the floor share of the other servers on this one's fullest GPU, which adds up
@@ -37,9 +39,10 @@ class Evidence:
     break_reason: str
     process_age_seconds: float | None
     sleeping: bool
-    still_seconds: float
+    still_seconds: float | None
     liveness: Liveness | None
     prompt_liveness: Liveness | None
+    prompt_told: bool
     stale_gauge_seconds: float
     running: float | None
     waiting: float | None

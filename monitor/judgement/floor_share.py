@@ -6,7 +6,8 @@ Rules of this file:
 2. A floor of generated tokens judges nothing that mostly prefills. With a prompt floor beside
    it the two shares add up: a server spends its time on both.
 3. Servers on one GPU share its time: their shares add up too.
-4. Per GPU means: divided by the GPUs that serve the target, however many of them are seen.
+4. A rate whose counter the last page does not tell is one of before: it is not compared.
+5. Per GPU means: divided by the GPUs that serve the target, however many of them are seen.
 """
 
 from __future__ import annotations
@@ -90,6 +91,8 @@ def _generation(evidence: Evidence, floor: Floor, rates: Rates) -> float | Unkno
     if evidence.role == "prefill":
         # One token a request at most, and some engines do not count it.
         return (generation or 0.0) / floor.tokens_per_second
+    if evidence.still_seconds is None:
+        return _unknown("the page tells no token counter")
     if generation is None:
         return _unknown(f"the rate is not known ({rates.reason})")
     if rates.trusted:
@@ -121,6 +124,8 @@ def _prompt(
         if rates.prompt_reason == "lumpy":
             return _unknown("prompt tokens show only when requests finish, and none did")
         return 0.0
+    if not evidence.prompt_told and prompt is not None:
+        return _unknown("the page tells no counter of prompt tokens")
     if prompt is None:
         return _unknown(f"the rate of prompt tokens is not known ({rates.prompt_reason})")
     completions = rates.completions or 0.0

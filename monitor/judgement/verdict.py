@@ -10,7 +10,10 @@ what the tick means for the alarm `below_floor`; hysteresis.py says what follows
 | warming_up | its scheduler has not reported yet, fewer than | no | clear (a new |
 |  | `min_samples` pages, or younger than `warm_up_seconds` |  | server) or blind |
 | idle | no token moved over the main window and nobody ran | no | clear |
-|  | or waited, or does now, or the scheduler had no work |  |  |
+|  | or waited, or does now, or the scheduler had no work; |  |  |
+|  | without the last page's token counter, the last only |  |  |
+| (unknown) | the last page does not tell the token counter, which a page | no | blind |
+|  | before did, or it tells no number: what it hides may move |  |  |
 | stalled | requests are there and nothing moved for `stall_seconds` | critical | keep |
 | idle | no token moved over the main window, nobody waits, and | no | clear |
 |  | the running ones may be an old SGLang's lagging gauge |  |  |
@@ -133,14 +136,17 @@ def _found(before: Judged, evidence: Evidence, settings: JudgementSettings) -> _
         return _Found(Verdict.WARMING_UP, young, _of_start(evidence))
     if (idle := _idle(evidence, settings)) is not None:
         return _Found(Verdict.IDLE, idle, Effect.CLEAR)
-    if _stalled(before, evidence, settings):
+    still = evidence.still_seconds
+    if still is None:
+        return _Found(None, "the page tells no token counter", Effect.BLIND)
+    if _stalled(before, evidence, still, settings):
         because = (
-            f"no token for {evidence.still_seconds:.0f} s while {count(evidence.running)} "
+            f"no token for {still:.0f} s while {count(evidence.running)} "
             f"requests run and {count(evidence.waiting)} wait: it hangs, or its gauges do (old "
             "vLLM after aborted requests)"
         )
         return _Found(Verdict.STALLED, because, Effect.KEEP)
-    if (lagging := _lagging(evidence)) is not None:
+    if (lagging := _lagging(evidence, still)) is not None:
         return lagging
     if not evidence.short.complete:
         seen, wanted = evidence.short.span_seconds, settings.short_window_seconds
@@ -204,10 +210,12 @@ def _idle(evidence: Evidence, settings: JudgementSettings) -> str | None:
     still = "no token moved"
     if main.generation_tokens_per_second is None and main.prompt_tokens_per_second is None:
         still = "no token is counted"
-    if (main.scheduler_idle_share or 0.0) >= SCHEDULER_IDLE_SHARE:
+    told = evidence.still_seconds is not None
+    # A window that ends before the last page does not know what the scheduler did since.
+    if (told or main.complete) and (main.scheduler_idle_share or 0.0) >= SCHEDULER_IDLE_SHARE:
         return f"{still} and the scheduler had nothing to do"
     least = settings.idle_requests
-    if main.running_mean is None:
+    if main.running_mean is None or not told:
         return None
     if main.running_mean < least and (main.waiting_mean or 0.0) < least:
         return f"{still} and no request was seen"
@@ -221,10 +229,10 @@ def _moving(rates: Rates) -> bool:
     return any(rate is not None and rate > 0.0 for rate in told)
 
 
-def _stalled(before: Judged, evidence: Evidence, settings: JudgementSettings) -> bool:
+def _stalled(before: Judged, evidence: Evidence, still: float, settings: JudgementSettings) -> bool:
     if not _shows_work(evidence):
         return False
-    if evidence.still_seconds < max(settings.stall_seconds, evidence.stale_gauge_seconds):
+    if still < max(settings.stall_seconds, evidence.stale_gauge_seconds):
         return False
     if evidence.running is None and evidence.waiting is None:
         return before.verdict is Verdict.STALLED
@@ -236,14 +244,14 @@ def _shows_work(evidence: Evidence) -> bool:
     return evidence.liveness not in (None, Liveness.FINISHED)
 
 
-def _lagging(evidence: Evidence) -> _Found | None:
+def _lagging(evidence: Evidence, still: float) -> _Found | None:
     """An engine whose gauges may be those of before the work ended, until they must be true."""
     if _moving(evidence.main) or not evidence.main.complete or not _shows_work(evidence):
         return None
-    if not 0.0 < evidence.still_seconds < evidence.stale_gauge_seconds:
+    if not 0.0 < still < evidence.stale_gauge_seconds:
         return None
     because = (
-        f"no token for {evidence.still_seconds:.0f} s; the {count(evidence.running)} running and "
+        f"no token for {still:.0f} s; the {count(evidence.running)} running and "
         f"{count(evidence.waiting)} waiting requests may be gone (this engine's gauges lag by up "
         f"to {evidence.stale_gauge_seconds:.0f} s)"
     )

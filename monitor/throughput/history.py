@@ -3,6 +3,10 @@
 A point holds cumulative figures, so the mean over any span is the difference of two points
 and thinning loses resolution, never counts. About 200 points cover an hour at 1 Hz; a longer
 window gets coarser points, not more of them.
+
+A figure that the newest pages lack ends at the newest page that tells it, if that is not older
+than the window, nor than `STALE_SECONDS`: one illegible page destroys no rate, and a counter
+that stays away leaves none. No verdict rests on such an end: see judgement/verdict.py.
 """
 
 from __future__ import annotations
@@ -12,7 +16,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 STALE_SECONDS = 30.0
-"""A figure that the newest pages lack may be shown as it was for so long."""
+"""A figure that the newest pages lack is shown as it was for so long at most."""
 
 _FINE_SECONDS = 75.0
 _MEDIUM_SECONDS = 330.0
@@ -90,10 +94,11 @@ class History:
         """The newest point."""
         return self.fine[-1] if self.fine else None
 
-    def end(self, figure: str) -> Point | None:
-        """The newest point that tells `figure`, unless that is too long ago to stand for now."""
+    def end(self, figure: str, window_seconds: float) -> Point | None:
+        """The newest point that tells `figure`, unless it is too old to end a window of now."""
+        oldest = min(STALE_SECONDS, window_seconds)
         for point in reversed(self.fine):
-            if self.fine[-1].at - point.at > STALE_SECONDS:
+            if self.fine[-1].at - point.at > oldest:
                 break
             if getattr(point, figure) is not None:
                 return point

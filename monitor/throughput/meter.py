@@ -8,6 +8,8 @@ Rules of this file:
 3. An idle server has a rate of 0; an unknown rate is None with a reason.
 4. A page that names a counter and gives no number for it (NaN) proves nothing: where no number
    was there before, the next one is a baseline.
+5. A window that does not end at the last page, for that tells no number, is not complete; one
+   whose last number is older than the window itself has no rate (history.py).
 """
 
 from __future__ import annotations
@@ -170,8 +172,12 @@ def rates(meter: Meter, window_seconds: float, min_completions: int) -> Rates:
         return Rates(window_seconds, reason="no_page", prompt_reason="no_page")
     generation = _span(meter, "generation", window_seconds, min_completions)
     prompt = _span(meter, "prompt", window_seconds, min_completions)
-    made, reason, trusted = _tokens(meter, generation, "generation", meter.token_source)
-    read_in, prompt_reason, _ = _tokens(meter, prompt, "prompt", meter.prompt_source)
+    made, reason, trusted = _tokens(
+        meter, generation, "generation", meter.token_source, window_seconds
+    )
+    read_in, prompt_reason, _ = _tokens(
+        meter, prompt, "prompt", meter.prompt_source, window_seconds
+    )
     span = generation or prompt or pages
     if span is None:
         return Rates(window_seconds, reason=reason, prompt_reason=prompt_reason, samples=1)
@@ -180,7 +186,7 @@ def rates(meter: Meter, window_seconds: float, min_completions: int) -> Rates:
     return Rates(
         window_seconds=window_seconds,
         span_seconds=span.seconds,
-        complete=span.seconds >= window_seconds * 0.98,
+        complete=(span.seconds >= window_seconds * 0.98 and span.end.at == meter.history.latest.at),
         generation_tokens_per_second=made,
         prompt_tokens_per_second=read_in,
         prompt_cached_tokens_per_second=span.rate("cached"),
@@ -205,7 +211,7 @@ def rates(meter: Meter, window_seconds: float, min_completions: int) -> Rates:
 
 def _span(meter: Meter, figure: str, window_seconds: float, min_completions: int) -> Span | None:
     """The stretch that stands for the window; None where there is none yet."""
-    end = meter.history.end(figure)
+    end = meter.history.end(figure, window_seconds)
     start = None if end is None else meter.history.start(figure, end, window_seconds)
     if end is None or start is None or end.at - start.at < SHORTEST_SPAN_SECONDS:
         return None
@@ -216,11 +222,11 @@ def _span(meter: Meter, figure: str, window_seconds: float, min_completions: int
 
 
 def _tokens(
-    meter: Meter, span: Span | None, figure: str, track: Track | None
+    meter: Meter, span: Span | None, figure: str, track: Track | None, window_seconds: float
 ) -> tuple[float | None, str | None, bool]:
     if span is not None and track is not None:
         return span.tokens(figure, track)
-    told = meter.history.end(figure) is not None
+    told = meter.history.end(figure, window_seconds) is not None
     return None, meter.break_reason if told else "no_counter", False
 
 
@@ -272,7 +278,7 @@ def _another_server(meter: Meter, step: Advance, seconds: float) -> bool:
     doubted = meter.break_reason == "several_servers"
     if not doubted and (step.broken != "reset" or meter.failures_since_page):
         return False
-    end = meter.history.end("generation")
+    end = meter.history.end("generation", 60.0)
     start = None if end is None else meter.history.start("generation", end, 60.0)
     rate = 0.0
     if end is not None and start is not None:

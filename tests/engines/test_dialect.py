@@ -147,10 +147,8 @@ def test_gauges_that_are_no_numbers_are_unknown(value: str) -> None:
         )
     )
     assert observation.gauges == {Gauge.RUNNING: {"": 4.0}}
-    shown = f"{float(value):g}"
-    assert told(observation, "requests_waiting") == (
-        f"num_queue_reqs is {shown} on the page, which cannot be"
-    )
+    shown = {"NaN": "NaN", "+Inf": "inf", "-Inf": "-inf"}[value]
+    assert told(observation, "requests_waiting") == (f"num_queue_reqs is {shown}, which cannot be")
     assert told(observation, "kv_cache_usage_ratio").startswith(f"token_usage is {shown}")
 
 
@@ -241,7 +239,7 @@ def test_an_unreadable_page_is_a_problem_with_a_hint() -> None:
 def test_a_gauge_that_cannot_be_is_not_known(sample: str, what: str, value: str) -> None:
     """A percentage where a ratio belongs would look like a full KV cache and hide a fault."""
     observation = seen(lines("vllm:generation_tokens_total 5.0", f"vllm:{sample} {value}"))
-    assert told(observation, what) == f"{sample} is {float(value):g} on the page, which cannot be"
+    assert told(observation, what) == f"{sample} is {float(value):g}, which cannot be"
 
 
 def test_a_usage_may_be_a_hair_above_one() -> None:

@@ -52,6 +52,7 @@ STORY = Evidence(
     still_seconds=0.0,
     liveness=Liveness.LIVE,
     prompt_liveness=Liveness.LIVE,
+    prompt_told=True,
     stale_gauge_seconds=0.0,
     running=19.0,
     waiting=200.0,

@@ -157,6 +157,36 @@ ROWS = (
         "no token is counted and no request was seen",
     ),
     Row(
+        "a token counter that the page does not tell is no sign of idleness",
+        seen(IDLE, still_seconds=None, running=0.0, waiting=0.0),
+        None,
+        "the page tells no token counter",
+    ),
+    Row(
+        "nor of a stall, nor of lagging gauges",
+        seen(SILENT, still_seconds=None, stale_gauge_seconds=40.0),
+        None,
+        "the page tells no token counter",
+    ),
+    Row(
+        "nor is the rate of before a fault or a good",
+        seen(short=over(300.0, complete=False), still_seconds=None),
+        None,
+        "the page tells no token counter",
+    ),
+    Row(
+        "idle by the scheduler's word without a token counter",
+        seen({**SILENT, "scheduler_idle_share": 0.97}, still_seconds=None),
+        Verdict.IDLE,
+        "no token moved and the scheduler had nothing to do",
+    ),
+    Row(
+        "but not by its word of before the last page",
+        seen({**SILENT, "scheduler_idle_share": 0.97, "complete": False}, still_seconds=None),
+        None,
+        "the page tells no token counter",
+    ),
+    Row(
         "idle by the scheduler's word, whatever its gauges say",
         seen({**SILENT, "scheduler_idle_share": 0.97}, still_seconds=500.0),
         Verdict.IDLE,
@@ -367,6 +397,12 @@ ROWS = (
         Verdict.CONCURRENCY_LIMITED,
         STORY_TEXT,
         below=True,
+    ),
+    Row(
+        "a prompt floor needs the last page's prompt counter",
+        seen(PREFILL_HEAVY, floor=PROMPT_FLOOR, prompt_told=False),
+        None,
+        "but the page tells no counter of prompt tokens",
     ),
     Row(
         "with a prompt floor the shares add up: 69.6/875 + 23998.3/18000 = 1.41",
@@ -797,6 +833,14 @@ def test_an_alarm_is_raised_on_a_page_that_moved_tokens() -> None:
     assert not watched.tick(replace(STORY, still_seconds=3.0)).below_floor
     assert watched.tick(STORY).below_floor
     assert watched.tick(replace(STORY, still_seconds=3.0)).below_floor
+
+
+def test_an_untold_counter_keeps_an_alarm_as_blindness_does() -> None:
+    untold = replace(STORY, still_seconds=None)
+    watched = raised()
+    assert watched.tick(untold, 3599.0).below_floor
+    assert not watched.tick(untold, 2.0).below_floor
+    assert not Watched().tick(untold).below_floor
 
 
 def test_a_stall_clears_when_tokens_move_and_when_the_requests_leave() -> None:

@@ -43,7 +43,7 @@ def test_a_window_is_the_difference_of_two_points_that_were_there(
         Point(at, generation=float(total)) for at, total in zip(times, totals, strict=True)
     ]
     history = filled(given_points)
-    end = history.end("generation")
+    end = history.end("generation", 60.0)
     assert end == given_points[-1]
     start = history.start("generation", end, window)
     assert start is not None
@@ -68,7 +68,7 @@ def test_points_are_held_in_time_order_and_only_once(between: list[float]) -> No
 def test_an_hour_and_a_day_at_1_hz_take_about_200_points(seconds: int) -> None:
     history = filled(each_second(seconds))
     assert len(held(history)) <= 210
-    end = history.end("generation")
+    end = history.end("generation", 60.0)
     assert end is not None
     for window, most in zip(WINDOWS, (10.0, 30.0, 60.0, 306.0, 3661.0), strict=True):
         start = history.start("generation", end, window)
@@ -81,7 +81,7 @@ def test_an_hour_and_a_day_at_1_hz_take_about_200_points(seconds: int) -> None:
 def test_a_longer_window_gets_coarser_points() -> None:
     history = filled(each_second(100_000), longest=86_400.0)
     assert len(held(history)) <= 210
-    end = history.end("generation")
+    end = history.end("generation", 60.0)
     assert end is not None
     start = history.start("generation", end, 86_400.0)
     assert start is not None
@@ -98,7 +98,7 @@ def test_the_longest_window_always_has_its_start() -> None:
 def test_a_pause_leaves_the_older_points_in_use() -> None:
     points = [*each_second(100), Point(1000.0, generation=9000.0)]
     history = filled(points)
-    end = history.end("generation")
+    end = history.end("generation", 60.0)
     assert end is not None
     start = history.start("generation", end, 60.0)
     assert start is not None
@@ -109,7 +109,7 @@ def test_points_without_the_figure_are_passed_over() -> None:
     history = filled(
         [Point(0.0, generation=0.0), Point(5.0), Point(10.0, generation=70.0), Point(11.0)]
     )
-    end = history.end("generation")
+    end = history.end("generation", 60.0)
     assert end is not None
     assert end.at == 10.0
     start = history.start("generation", end, 4.0)
@@ -123,8 +123,10 @@ def test_points_without_the_figure_are_passed_over() -> None:
 
 def test_a_figure_that_stays_away_is_not_shown_as_it_was() -> None:
     told = Point(0.0, generation=0.0)
-    assert filled([told, Point(STALE_SECONDS)]).end("generation") == told
-    assert filled([told, Point(STALE_SECONDS + 1.0)]).end("generation") is None
+    assert filled([told, Point(STALE_SECONDS)]).end("generation", 60.0) == told
+    assert filled([told, Point(STALE_SECONDS + 1.0)]).end("generation", 60.0) is None
+    assert filled([told, Point(10.0)]).end("generation", 10.0) == told
+    assert filled([told, Point(11.0)]).end("generation", 10.0) is None
 
 
 def test_thinning_prefers_points_that_tell_the_tokens() -> None:
@@ -133,7 +135,7 @@ def test_thinning_prefers_points_that_tell_the_tokens() -> None:
     history = filled(points)
     kept = history.coarse + history.medium
     assert sum(point.generation is None for point in kept) <= 2
-    end = history.end("generation")
+    end = history.end("generation", 60.0)
     assert end is not None
     start = history.start("generation", end, 300.0)
     assert start is not None
@@ -142,7 +144,7 @@ def test_thinning_prefers_points_that_tell_the_tokens() -> None:
 
 def test_a_history_without_tokens_is_kept_too() -> None:
     history = filled([Point(float(at)) for at in range(3601)])
-    end = history.end("at")
+    end = history.end("at", 60.0)
     assert end is not None
     start = history.start("at", end, 300.0)
     assert start is not None
@@ -151,4 +153,4 @@ def test_a_history_without_tokens_is_kept_too() -> None:
 
 def test_no_page_no_point() -> None:
     assert History().latest is None
-    assert History().end("generation") is None
+    assert History().end("generation", 60.0) is None

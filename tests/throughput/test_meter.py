@@ -229,10 +229,15 @@ def test_a_nan_page_between_two_pages_gives_the_rate_over_both() -> None:
 
 
 def test_a_nan_page_keeps_the_last_rate_for_a_while_only() -> None:
-    meter = feed([page(0.0, 0.0), page(10.0, 1000.0), page(20.0, {}), page(40.0, {})])
-    assert speed(meter, 10.0) == 100.0
+    meter = feed([page(0.0, 0.0), page(10.0, 1000.0)])
+    assert window(meter, 10.0).complete
+    meter = feed([page(20.0, {})], meter)
+    assert (speed(meter, 10.0), window(meter, 10.0).complete) == (100.0, False)
+    meter = feed([page(21.0, {})], meter)
+    assert (speed(meter, 10.0), window(meter, 10.0).reason) == (None, "no_counter")
+    assert speed(meter, 60.0) == 100.0
     meter = feed([page(41.0, {})], meter)
-    figures = window(meter, 10.0)
+    figures = window(meter, 60.0)
     assert (figures.generation_tokens_per_second, figures.reason) == (None, "no_counter")
     assert total(meter) == 1000.0
     assert speed(feed([page(50.0, 5000.0)], meter), 10.0) == 100.0
@@ -312,9 +317,11 @@ def test_an_engine_away_for_a_page_loses_nothing() -> None:
 
 def test_an_engine_that_goes_away_keeps_its_tokens_and_the_rest_is_known_again() -> None:
     meter = feed([engines(float(at), 100.0 * at, 50.0 * at) for at in range(61)])
-    meter = feed([engines(float(at), 100.0 * at) for at in range(61, 90)], meter)
+    meter = feed([engines(float(at), 100.0 * at) for at in range(61, 71)], meter)
     figures = window(meter, 10.0)
     assert (figures.generation_tokens_per_second, figures.span_seconds) == (150.0, 10.0)
+    meter = feed([engines(float(at), 100.0 * at) for at in range(71, 90)], meter)
+    assert (speed(meter, 10.0), speed(meter, 60.0)) == (None, 150.0)
     meter = feed([engines(90.0, 9000.0)], meter)
     figures = window(meter, 10.0)
     assert (figures.generation_tokens_per_second, figures.span_seconds) == (100.0, 30.0)
