@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import difflib
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,9 +13,9 @@ from monitor.config.errors import ConfigInvalid
 from monitor.config.target import TargetConfig
 from monitor.expectation.matching import Catalogue
 from monitor.expectation.step_time import StepFit, StepForm
-from monitor.model import TargetSpec
+from monitor.model import TargetSpec, Unknown
 from monitor.pipeline import Plan
-from monitor.sources.expectations import default_directory, load_catalogue
+from monitor.sources.expectations import ExpectationInvalid, default_directory, load_catalogue
 from monitor.sources.fit_file import FILE_NAME, load_fits
 from monitor.sources.model_config import ModelConfigUnreadable, read_model_config
 from monitor.sources.reference_file import load_references
@@ -79,8 +80,42 @@ def fit_of(config: Config) -> StepFit:
 def catalogue_of(config: Config) -> Catalogue:
     """The shipped catalogue, the operator's own entries over it. Raises ExpectationInvalid."""
     own = () if config.expectations is None else (Path(config.expectations),)
+    for folder in own:
+        if not folder.is_dir():
+            raise ExpectationInvalid(
+                f"expectations: {folder}: there is no such folder; expected one with gpus/*.toml "
+                "or references/*.toml"
+            )
     specs = load_catalogue(default_directory(), *own)
     return Catalogue(specs, load_references(specs, default_directory(), *own))
+
+
+def catalogue_doubts(config: Config, catalogue: Catalogue) -> tuple[str, ...]:
+    """Ids in the configuration that the catalogue lacks, one line each, with the nearest."""
+    return tuple(
+        f"{target.shown}: {key}: {reason}"
+        for target in config.targets
+        for key, reason in _unknown_ids(target, catalogue)
+    )
+
+
+def _unknown_ids(target: TargetConfig, catalogue: Catalogue) -> Iterator[tuple[str, str]]:
+    floor = target.floor
+    of = None if floor is None else floor.of
+    reference = None if floor is None else floor.reference
+    for key, gpu in (
+        ("gpu", target.gpu),
+        ("floor.of.gpu", None if of is None else of.gpu),
+        ("floor.reference.gpu", None if reference is None else reference.gpu),
+    ):
+        found = None if gpu is None else catalogue.by_id(gpu)
+        if isinstance(found, Unknown):
+            yield key, found.reason
+    known = [one.id for one in catalogue.references]
+    if reference is not None and reference.id is not None and reference.id not in known:
+        near = difflib.get_close_matches(reference.id, known, n=1)
+        hint = f"; nearest: {near[0]}" if near else ""
+        yield "floor.reference.id", f"no reference {reference.id!r} in the catalogue{hint}"
 
 
 def scrape_target_of(target: TargetConfig) -> ScrapeTarget:

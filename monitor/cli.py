@@ -11,6 +11,7 @@ Rules of this file:
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import threading
 from collections.abc import Callable, Sequence
@@ -151,9 +152,31 @@ def _load(path: Path | None) -> Config:
     return load(path, os.environ)
 
 
+def _show_version(asked: bool) -> None:
+    if asked:
+        from monitor.commands.version import version as command
+
+        _guarded(command)
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", is_eager=True, callback=_show_version, help="The same as `version`."
+        ),
+    ] = False,
+) -> None:
+    """Live throughput monitor for LLM inference servers: tokens/s per GPU against a floor."""
+
+
 @app.command(epilog="Example: floorwatch run --config /etc/floorwatch/config.yaml")
 def run(config: ConfigOption = None) -> None:
     """Watch the configured servers and this host's GPUs until stopped."""
+    # A reload that is asked for while it starts must not end it; the daemon takes over later.
+    with suppress(ValueError):
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
     from monitor.commands.run import run as command
 
     _log()
@@ -318,6 +341,8 @@ def replay(
     warm_up: WarmUpOption = None,
 ) -> None:
     """Run the same pipeline over a recording."""
+    if as_json and alerts:
+        raise typer.BadParameter("give either --json or --alerts, not both")
     from monitor.commands.replay import replay as command
 
     _log("error")

@@ -44,8 +44,12 @@ from monitor.watching import Watch, kept_running
 
 STALE_INTERVALS = 5
 LEAST_STALE_SECONDS = 10.0
+FIRST_TICK_SECONDS = 2.0
+"""How long the first tick waits for those that do not answer: all were asked within the first
+second, and one that hangs must not keep the others dark."""
+
 FIRST_ROUND_SECONDS = 8.0
-"""How long the first tick waits for those that do not answer; below the stale limit."""
+"""How long readiness waits for them."""
 
 WATCHDOG_SECONDS = 10.0
 """The pace of the watchdog's food where the service manager asks for none."""
@@ -89,10 +93,12 @@ class Daemon:
             config_reload_success_wall_seconds=time.time(),
         )
         self._board = Board(self._own, _stale_after(config))
+        self._board.first_round_done = False
         self._watches: dict[str, Watch] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._connections = Connections()
         self._gpus_read = asyncio.Event()
+        self._first_round_over = asyncio.Event()
         self._reload_asked = asyncio.Event()
         self._reloading = asyncio.Lock()
         self._reloaded = asyncio.Event()
@@ -115,6 +121,7 @@ class Daemon:
                 ending.push_async_callback(self._end_tasks)
                 await self._listen(ending)
                 self._follow_targets()
+                self._keep(asyncio.create_task(self._first_round()))
                 for crashed, loop in (
                     ("gpu_loop_crashed", self._gpu_loop),
                     ("tick_loop_crashed", self._tick_loop),
@@ -234,7 +241,8 @@ class Daemon:
 
     async def _tick_loop(self) -> None:
         if self.status is None:
-            await self._first_round()
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._first_round_over.wait(), FIRST_TICK_SECONDS)
         loop = asyncio.get_running_loop()
         due = loop.time()
         while True:
@@ -253,6 +261,11 @@ class Daemon:
                 await self._gpus_read.wait()
                 for watch in tuple(self._watches.values()):
                     await watch.tried.wait()
+        self._board.first_round_done = True
+        self._first_round_over.set()
+        if self.status is not None:
+            # With a long interval the next tick is far, and what came late is to be seen.
+            self._wake()
 
     async def _reload_loop(self) -> None:
         while True:

@@ -6,6 +6,7 @@ import asyncio
 import math
 from collections.abc import AsyncIterator, Iterable, Iterator
 
+from monitor.fleet import Fleet
 from monitor.model import Event, Status
 from monitor.pipeline import Plan, State, conclude, take_in
 
@@ -33,7 +34,7 @@ def ticks(events: Iterable[Event], interval_seconds: float) -> Iterator[list[Eve
 
 def replay(plan: Plan, events: Iterable[Event], interval_seconds: float) -> Iterator[Status]:
     """One status per tick of the recording, at the time of the tick's last event."""
-    state = State()
+    state = State(fleet=Fleet(reason="the recording holds none"))
     for group in ticks(events, interval_seconds):
         for event in group:
             state = take_in(plan, state, event)

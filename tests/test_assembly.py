@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from monitor.assembly import catalogue_of, plan_for, plan_of, scrape_target_of
+from monitor.assembly import catalogue_doubts, catalogue_of, plan_for, plan_of, scrape_target_of
 from monitor.config import Config, parse
 from monitor.sources.expectations import ExpectationInvalid
 from monitor.sources.scrape import BasicAuth, ScrapeTarget
@@ -87,3 +87,24 @@ def test_an_own_catalogue_folder_must_hold_entries(tmp_path: Path) -> None:
     config = parse(f"expectations: {tmp_path}", "test", {})
     with pytest.raises(ExpectationInvalid):
         catalogue_of(config)
+
+
+def test_ids_that_the_catalogue_lacks_are_doubts() -> None:
+    config = parse(
+        "targets:\n"
+        "  - {name: a, url: 'http://h:1', gpu: nosuch,"
+        " floor: {at_least: 25%, of: {gpu: b200-sxm, tokens_per_second: 1}}}\n"
+        "  - {name: b, url: 'http://h:2', gpu: nvidia-l4,"
+        " floor: {reference: {gpu: zzz, tokens_per_second: 1}}}\n"
+        "  - {name: c, url: 'http://h:3', floor: {reference: {id: zzz}}}\n"
+        "  - {name: d, url: 'http://h:4', floor: {tokens_per_second: 1}}\n",
+        "test",
+        {},
+    )
+    doubts = catalogue_doubts(config, catalogue_of(config))
+    assert doubts == (
+        "a (h:1): gpu: no GPU 'nosuch' in the catalogue",
+        "a (h:1): floor.of.gpu: no GPU 'b200-sxm' in the catalogue; nearest: b200-sxm-180gb",
+        "b (h:2): floor.reference.gpu: no GPU 'zzz' in the catalogue",
+        "c (h:3): floor.reference.id: no reference 'zzz' in the catalogue",
+    )

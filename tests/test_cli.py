@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import signal
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -78,6 +79,10 @@ def test_without_arguments_it_helps() -> None:
         (["replay", "x", "y"], r"Got unexpected extra argument.*; see floorwatch replay --help"),
         (["replay", "x", "--speed", "abc"], r".*'--speed'.*; see floorwatch replay --help"),
         (["demo", "--scenario"], r"Option '--scenario' requires an argument; see .*--help"),
+        (
+            ["replay", "x", "--json", "--alerts"],
+            r"Invalid value: give either --json or --alerts, not both; see .*--help",
+        ),
         (["run", "--confg", "x"], r"No such option: --confg.*; see floorwatch run --help"),
     ],
 )
@@ -212,6 +217,28 @@ def test_as_a_module_and_by_its_name() -> None:
     done = process("version")
     assert done.returncode == 0
     assert done.stdout.startswith(f"floorwatch {__version__}\n")
+
+
+def test_the_option_version_prints_what_the_command_prints(floorwatch: CommandLine) -> None:
+    assert floorwatch("--version") == floorwatch("version")
+
+
+def test_a_reload_asked_for_while_run_starts_does_not_end_it(
+    floorwatch: CommandLine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    met: list[object] = []
+
+    def command(_load: object) -> int:
+        met.append(signal.getsignal(signal.SIGHUP))
+        return 0
+
+    before = signal.getsignal(signal.SIGHUP)
+    monkeypatch.setattr("monitor.commands.run.run", command)
+    try:
+        assert floorwatch("run").code == 0
+    finally:
+        signal.signal(signal.SIGHUP, before)
+    assert met == [signal.SIG_IGN]
 
 
 def test_main_ends_with_the_commands_code(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -227,10 +227,41 @@ async def test_not_ready_until_every_target_was_tried(
     await task
 
 
+async def test_one_that_hangs_does_not_keep_the_others_dark(
+    engine: ServedEngine, other: ServedEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(daemon_module, "FIRST_TICK_SECONDS", 0.3)
+    monkeypatch.setattr(daemon_module, "FIRST_ROUND_SECONDS", 1.5)
+    other.hangs = True
+    async with running(config_of(engine, other, timeout="5m")) as one:
+        assert one.target("t0").up
+        assert not one.target("t1").up
+        assert one.target("t1").problem is None
+        assert one.target("t1").judgement.because == "no page yet"
+        assert (await one.get("-/ready"))[0] == 503
+        code, page = await one.get("metrics")
+        assert code == 200
+        assert 'floorwatch_target_up{target="t0"} 1\n' in page
+
+        await until(lambda: one.daemon._board.ready, "ready once the bound has passed")
+        assert (await one.get("-/ready"))[0] == 200
+
+
+async def test_a_late_first_page_is_shown_before_a_long_interval_ends(
+    engine: ServedEngine, other: ServedEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(daemon_module, "FIRST_TICK_SECONDS", 0.1)
+    head = FAST.replace("100ms", "2m") + "judgement: {windows: [10m, 20m, 1h], no_data: 10m}\n"
+    other.hangs = True
+    async with running(config_of(engine, other, head=head, timeout="2s")) as one:
+        assert one.target("t1").problem is None
+        await one.until_tick(lambda status: status.targets[1].problem is not None, "told")
+
+
 async def test_the_first_tick_does_not_wait_for_good(
     engine: ServedEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(daemon_module, "FIRST_ROUND_SECONDS", 0.1)
+    monkeypatch.setattr(daemon_module, "FIRST_TICK_SECONDS", 0.1)
     engine.hangs = True
     async with running(config_of(engine, timeout="5m")) as one:
         target = one.target()
@@ -463,7 +494,9 @@ async def test_a_defect_over_one_page_spares_the_other_targets(
         async with running(config_of(engine, other)) as one:
             assert one.target("t0").up
             assert not one.target("t1").up
-            crashes = [log for log in logs if log["event"] == "watch_crashed"]
+            crashes = await until(
+                lambda: [log for log in logs if log["event"] == "watch_crashed"], "a crash"
+            )
             assert crashes[0]["target"] == "t1"
             assert crashes[0]["exc_info"] is True
             assert crashes[0]["log_level"] == "error"

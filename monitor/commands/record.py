@@ -6,6 +6,7 @@ import asyncio
 import time
 from pathlib import Path
 
+from monitor.commands.console import say
 from monitor.commands.loop import run_to_end
 from monitor.commands.options import listening_on, seconds, size_bytes
 from monitor.config import Config
@@ -19,21 +20,32 @@ from monitor.sources.server_info import to_recorded
 LOOK_SECONDS = 1.0
 """How often it is looked whether the recording is full."""
 
+LEAST_BYTES = 1024**2
+"""Less does not hold a few pages of a real server."""
+
 
 def record(config: Config, directory: Path, duration: str | None, max_size: str) -> int:
-    """Record for a time, or until stopped or full."""
+    """Record for a time, or until stopped or full. 1: nothing was written."""
     if not config.targets:
         raise ConfigInvalid(["record: no targets are configured: name them with --config FILE"])
     span = None if duration is None else seconds(duration, "--for")
+    most_bytes = size_bytes(max_size, "--max-size")
+    if most_bytes < LEAST_BYTES:
+        raise ConfigInvalid([f"--max-size: expected 1MiB or more, got {max_size}"])
     recorder = Recorder(
         directory,
         {target.name: target.url for target in config.targets},
-        size_bytes(max_size, "--max-size"),
+        most_bytes,
         gpu_round_to_json=round_to_json,
         server_info_to_json=to_recorded,
     )
     # Any free port: a recording may run beside the daemon.
     run_to_end(_record(listening_on(config, "127.0.0.1:0"), recorder, span))
+    if recorder.reached_max_bytes:
+        say(f"{directory}: --max-size {max_size} is reached, the recording ends here")
+    if not recorder.events_written:
+        say(f"{directory}: nothing was written")
+        return 1
     return 0
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from monitor.assembly import catalogue_doubts, catalogue_of
 from monitor.commands.console import say
 from monitor.commands.loop import run_to_end
 from monitor.config import Config
@@ -14,7 +15,7 @@ from monitor.sources.nvml import Nvml, NvmlPoller
 def run(load: Callable[[], Config]) -> int:
     """Serve until stopped; `load` reads the configuration, now and at each reload."""
     config = load()
-    for doubt in config.doubts():
+    for doubt in (*config.doubts(), *catalogue_doubts(config, catalogue_of(config))):
         say(doubt)
     if not config.targets:
         say("no targets are configured: only this host's GPUs are watched")

@@ -61,7 +61,9 @@ def shown(value: object) -> str:
         return str(value)
     if isinstance(value, Mapping):
         return "a map"
-    return "a list" if isinstance(value, (list, tuple)) else type(value).__name__
+    if isinstance(value, (list, tuple)):
+        return "a list" if value else "an empty list"
+    return type(value).__name__
 
 
 class Expected(ValueError):

@@ -90,7 +90,8 @@ class Board:
 
     `stale_after_seconds` may be set anew after a reload. `clock` is monotonic.
     `render_seconds` is what the last rendering of `/metrics` took, None before the first: the
-    daemon puts it into the next `SelfStats`.
+    daemon puts it into the next `SelfStats`. `first_round_done` is for the daemon to take back
+    while targets are asked for the first time: until it is set there are ticks, but no `ready`.
     """
 
     def __init__(
@@ -102,17 +103,23 @@ class Board:
         """Start without a tick: `own` alone is shown."""
         self.stale_after_seconds = stale_after_seconds
         self.render_seconds: float | None = None
-        self.ready = False
+        self.first_round_done = True
+        self._published = False
         self._clock = clock
         self._shown = self._blank = _Shown(None, own, self._note_rendering)
         self._at_seconds = clock()
 
     def publish(self, status: Status, own: SelfStats) -> None:
-        """Show a tick. The first one, due once every target was asked, makes the board ready."""
+        """Show a tick."""
         self._blank = _Shown(None, own, self._note_rendering)
         self._shown = _Shown(status, own, self._note_rendering)
         self._at_seconds = self._clock()
-        self.ready = True
+        self._published = True
+
+    @property
+    def ready(self) -> bool:
+        """Whether there was a tick and every target was asked, or waited for long enough."""
+        return self._published and self.first_round_done
 
     def age_seconds(self) -> float:
         """Give the time since the last tick, or since the start while there is none."""

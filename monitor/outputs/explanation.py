@@ -31,6 +31,7 @@ from typing import Any
 
 from monitor.model import Density, Figure, Floor, Step, TargetStatus, Unknown
 from monitor.outputs.columns import wrap
+from monitor.outputs.foreign_text import bounded
 from monitor.outputs.provenance import (
     binding_of,
     figure_text,
@@ -102,7 +103,7 @@ def explanation(target: TargetStatus, width: int | None = None) -> str:
     """Tell a target's floors step by step; `width` None leaves lines as long as they are."""
     names = ", ".join(dict.fromkeys(gpu.name or gpu.uuid for gpu in target.gpus)) or "kind unknown"
     count = "unknown" if target.gpu_count is None else target.gpu_count
-    heading = f"{target.name}: {target.model or 'model unknown'}"
+    heading = f"{target.name}: {bounded(target.model) or 'model unknown'}"
     heading += f", precision {target.precision or 'unknown'}, GPUs: {count} ({names})"
     lines = wrap(heading, width, "")
     if target.problem is not None:
@@ -127,7 +128,7 @@ def explanation_to_json(target: TargetStatus) -> dict[str, Any]:
     return {
         "target": target.name,
         "up": target.up,
-        "model": target.model,
+        "model": bounded(target.model),
         "precision": target.precision,
         "gpu_count": target.gpu_count,
         "gpus": list(dict.fromkeys(gpu.name for gpu in target.gpus)),

@@ -234,7 +234,7 @@ def reload_refusal(request: web.Request, options: HttpOptions) -> str | None:
     if not _is_same_origin(request.headers.get("Origin"), host):
         return "asked for by a web page of another origin"
     if _is_loopback(request, "sockname") and not _is_known_host(host, options.hosts):
-        return "the Host header names neither this host nor one of `hosts`"
+        return "the Host header names another host; ask at localhost or a loopback address"
     if options.lifecycle:
         return None
     forwarded = {"Forwarded", "X-Forwarded-For", "X-Real-Ip"}

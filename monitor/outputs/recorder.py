@@ -50,7 +50,8 @@ class Recorder:
 
     `targets` maps names to URLs. An empty or missing directory starts a recording, an earlier
     recording is continued, anything else raises RecordingRefused. `gpu_round_to_json` and
-    `server_info_to_json` give the recording format's documents.
+    `server_info_to_json` give the recording format's documents. `events_written` counts those of
+    this run; `reached_max_bytes` says whether the limit ended it.
     """
 
     def __init__(
@@ -67,6 +68,8 @@ class Recorder:
         self._gpu_round_to_json = gpu_round_to_json
         self._server_info_to_json = server_info_to_json
         self._stopped = False
+        self.reached_max_bytes = False
+        self.events_written = 0
         self._folders: dict[str, str] = {}
         self._urls: dict[str, str | None] = {}
         self._used_ms: dict[str, set[int]] = {}
@@ -143,6 +146,7 @@ class Recorder:
         self, folder: str, wall_seconds: float, suffix: str, body: bytes, meta: bytes
     ) -> None:
         if self._max_bytes is not None and self._bytes + len(body) + len(meta) > self._max_bytes:
+            self.reached_max_bytes = True
             self._stop("max_bytes", detail=f"{self._bytes} of {self._max_bytes} bytes written")
             return
         place = self._directory / folder
@@ -156,6 +160,7 @@ class Recorder:
         _write_new(place / f"{unix_ms}.meta.json", meta)
         _write_new(place / f"{unix_ms}.{suffix}", body)
         self._bytes += len(body) + len(meta)
+        self.events_written += 1
 
     def _stop(self, why: str, detail: str) -> None:
         self._stopped = True

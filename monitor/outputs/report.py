@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from textwrap import shorten
 
 from monitor.model import Floor, GpuStatus, Status, TargetStatus
+from monitor.outputs.foreign_text import bounded
 
 BECAUSE_WIDTH = 110
 """A step's sources fill pages; the status and the catalogue files have them in full."""
@@ -45,7 +46,10 @@ def _target(target: TargetStatus) -> Iterator[str]:
         f"{'GPU ' + str(gpu.gpu) if gpu.gpu is not None else gpu.uuid} {gpu.name}".strip()
         for gpu in target.gpus
     )
-    count = "unknown" if target.gpu_count is None else target.gpu_count
+    count = "unknown" if target.gpu_count is None else str(target.gpu_count)
+    here = sum(gpu.gpu is not None or gpu.uuid != "" for gpu in target.gpus)
+    if target.gpu_count is not None and 0 < here < target.gpu_count:
+        count += f" GPUs, {here} of them on this host"
     yield f"  GPUs       {count}{': ' + names if names else ''}"
     for floor in target.expectation.floors:
         yield from _floor(floor, in_force=floor is target.expectation.in_force)
@@ -60,7 +64,7 @@ def _target(target: TargetStatus) -> Iterator[str]:
 def _server(target: TargetStatus) -> Iterator[str]:
     if target.engine is not None:
         version = target.engine_version or "version unknown"
-        yield f"  engine     {target.engine} {version}, model {target.model or 'unknown'}"
+        yield f"  engine     {target.engine} {version}, model {bounded(target.model) or 'unknown'}"
         precision = target.precision or "unknown"
         yield f"  precision  {precision}, KV cache {target.kv_cache_dtype or 'unknown'}"
         sizes = (target.tensor_parallel, target.pipeline_parallel, target.data_parallel)

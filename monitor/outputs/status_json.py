@@ -36,6 +36,7 @@ from monitor.model import (
     Unknown,
 )
 from monitor.outputs.exposition import TICKET, finding_name, floors_by_rule, shown_index
+from monitor.outputs.foreign_text import bounded
 from monitor.outputs.gpu_series import throttle_reasons
 from monitor.outputs.status_schema import STATUS_SCHEMA
 
@@ -81,7 +82,7 @@ def _target(target: TargetStatus) -> dict[str, Any]:
         "labels": dict(target.labels),
         "engine": target.engine,
         "engine_version": target.engine_version,
-        "model": target.model,
+        "model": bounded(target.model),
         "precision": target.precision,
         "kv_cache_dtype": target.kv_cache_dtype,
         "role": target.role,

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from monitor.model import AlertStatus, GpuStatus, Status, TargetStatus, Verdict
 from monitor.outputs.columns import GAP, Row, Table, crop, draw, wrap
+from monitor.outputs.foreign_text import bounded
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -148,7 +149,11 @@ def _target_row(target: TargetStatus, status: Status, width: int | None) -> Row:
     ratio = judgement.floor_ratio if target.up else None
     engine = " ".join(part for part in (target.engine, target.engine_version) if part)
     what = ", ".join(
-        (engine or "engine unknown", target.model or "model unknown", f"because {_because(target)}")
+        (
+            engine or "engine unknown",
+            bounded(target.model) or "model unknown",
+            f"because {_because(target)}",
+        )
     )
     below = wrap(_clean(what), width, _INDENT)
     for found in judgement.causes:

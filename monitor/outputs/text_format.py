@@ -17,6 +17,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from math import isfinite
 
+from monitor.outputs.foreign_text import bounded
 from monitor.outputs.metric_table import METRICS, RESERVED_LABELS, Metric, MetricType
 
 CLASSIC_CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -79,7 +80,8 @@ class Page:
 
 
 def pair(name: str, value: str) -> str:
-    r"""Write one label pair, with backslash, quote and newline escaped."""
+    r"""Write one label pair: the value bounded, its backslashes, quotes and newlines escaped."""
+    value = bounded(value)
     if "\\" in value or '"' in value or "\n" in value:
         value = value.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
     return f'{name}="{value}"'

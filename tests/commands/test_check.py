@@ -118,8 +118,42 @@ def test_a_missing_configuration_is_2(floorwatch: CommandLine, config: ConfigFil
 def test_an_unusable_catalogue_is_2(
     floorwatch: CommandLine, config: ConfigFile, tmp_path: Path
 ) -> None:
+    (tmp_path / "empty").mkdir()
     config.write("expectations: empty\n")
     result = floorwatch("check", "--config", config)
     assert (result.code, result.out) == (2, "")
     assert result.err.startswith(f"floorwatch: {tmp_path / 'empty'}: holds no gpus/*.toml")
     assert result.err.count("\n") == 1
+
+
+def test_a_missing_catalogue_is_2_and_names_its_key(
+    floorwatch: CommandLine, config: ConfigFile, tmp_path: Path
+) -> None:
+    config.write("expectations: nope\n")
+    result = floorwatch("check", "--config", config)
+    assert (result.code, result.out) == (2, "")
+    assert result.err == (
+        f"floorwatch: expectations: {tmp_path / 'nope'}: there is no such folder; expected one "
+        "with gpus/*.toml or references/*.toml\n"
+    )
+
+
+async def test_an_id_that_the_catalogue_lacks_is_told_and_1(
+    floorwatch: CommandLine, engine: ServedEngine, config: ConfigFile
+) -> None:
+    config.write(f"targets: [{{name: a, url: '{engine.url}', gpu_count: 1, gpu: b300x}}]")
+    text = await floorwatch.beside("check", "--config", config)
+    told = f"a (127.0.0.1:{engine.port}): gpu: no GPU 'b300x' in the catalogue; nearest: b300-"
+    assert text.code == 1
+    assert text.out.startswith(f"warning: {told}")
+    document = await floorwatch.beside("check", "--config", config, "--json")
+    assert document.code == 1
+    assert document.err.startswith(f"floorwatch: {told}")
+
+
+async def test_gpus_on_other_hosts_are_told(
+    floorwatch: CommandLine, engine: ServedEngine, config: ConfigFile
+) -> None:
+    config.write(f"targets: [{{name: a, url: '{engine.url}', gpus: [0], gpu_count: 3}}]")
+    result = await floorwatch.beside("check", "--config", config)
+    assert "  GPUs       3 GPUs, 1 of them on this host: GPU 0" in result.out

@@ -50,6 +50,7 @@ async def test_it_ends_when_it_is_full(
     floorwatch: CommandLine, engine: ServedEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("monitor.commands.record.LOOK_SECONDS", 0.05)
+    monkeypatch.setattr("monitor.commands.record.LEAST_BYTES", 3 * 1024)
     config = tmp_path / "config.yaml"
     config.write_text(f"poll_interval: 100ms\ntargets: [{{name: t, url: '{engine.url}'}}]\n")
     result = await floorwatch.beside(
@@ -58,7 +59,29 @@ async def test_it_ends_when_it_is_full(
     assert result.code == 0
     assert "event=recording_stopped" in result.err
     assert "why=max_bytes" in result.err
+    told = f"floorwatch: {tmp_path / 'r'}: --max-size 3KiB is reached, the recording ends here"
+    assert result.err.splitlines()[-1] == told
     assert sum(path.stat().st_size for path in (tmp_path / "r").rglob("*.prom")) < 3 * 1024
+
+
+async def test_a_recording_that_is_full_already_takes_nothing_and_is_1(
+    floorwatch: CommandLine, engine: ServedEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("monitor.commands.record.LOOK_SECONDS", 0.05)
+    config = tmp_path / "config.yaml"
+    config.write_text(f"poll_interval: 100ms\ntargets: [{{name: t, url: '{engine.url}'}}]\n")
+    folder = tmp_path / "r"
+    folder.mkdir()
+    (folder / "recording.json").write_text('{"format": 1, "targets": []}')
+    (folder / "t").mkdir()
+    (folder / "t" / "1.prom").write_bytes(b"#" * 1024**2)
+    result = await floorwatch.beside("record", folder, "--config", config, "--max-size", "1MiB")
+    assert result.code == 1
+    assert result.err.splitlines()[-2:] == [
+        f"floorwatch: {folder}: --max-size 1MiB is reached, the recording ends here",
+        f"floorwatch: {folder}: nothing was written",
+    ]
+    assert [path.name for path in folder.rglob("*.prom")] == ["1.prom"]
 
 
 @pytest.mark.parametrize(
@@ -67,6 +90,7 @@ async def test_it_ends_when_it_is_full(
         (("--for", "soon"), "--for: expected a duration"),
         (("--for", "0s"), "--for: expected a time above 0, got 0s"),
         (("--max-size", "much"), "--max-size: expected a size"),
+        (("--max-size", "1023KiB"), "--max-size: expected 1MiB or more, got 1023KiB"),
     ],
 )
 def test_bad_values_are_one_line_and_2(

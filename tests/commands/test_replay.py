@@ -147,3 +147,10 @@ def test_a_bad_config_inside_names_itself(floorwatch: CommandLine, recording: Pa
     result = floorwatch("replay", recording)
     assert result.code == 2
     assert result.err.startswith("floorwatch: config.yaml of the recording: targets: ")
+
+
+def test_without_gpu_facts_it_says_that_the_recording_holds_none(
+    floorwatch: CommandLine, recording: Path
+) -> None:
+    result = floorwatch("replay", recording)
+    assert "No GPU facts: the recording holds none" in result.out

@@ -114,7 +114,7 @@ def test_scaling_nothing_changes_nothing() -> None:
         (
             (),
             None,
-            "--windows: expected a list of durations such as [10s, 1m, 5m, 1h], got a list",
+            "--windows: expected a list of durations such as [10s, 1m, 5m, 1h], got an empty list",
         ),
         (None, -1.0, "--warm-up: expected 0 to 2.592e+06 s, got -1 s"),
     ],

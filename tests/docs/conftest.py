@@ -29,12 +29,12 @@ def workplace(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def demo_servers(workplace: Path) -> Iterator[None]:
-    """The demo's servers while a test looks at them; `demo.yaml` names them."""
+    """The demo's servers while a test looks at them; `config.yaml` names them."""
     up, over = threading.Event(), threading.Event()
 
     async def serve() -> None:
         running = await demo.start("mamba-cap", time.monotonic)
-        (workplace / "demo.yaml").write_text(running.config_text, encoding="utf-8")
+        (workplace / "config.yaml").write_text(running.config_text, encoding="utf-8")
         up.set()
         try:
             await asyncio.to_thread(over.wait)

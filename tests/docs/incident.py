@@ -1,11 +1,15 @@
 """The recording that the README replays: the demo's first 20 seconds, with its clock moved by hand.
 
+`python -m tests.docs.incident FOLDER` writes it into a folder.
+
 Rules of this file: the product's own recorder writes it, so that what is shown is what a user
 gets; the wall clock begins at a fixed time, so that it prints the same on every day.
 """
 
 from __future__ import annotations
 
+import asyncio
+import sys
 import tarfile
 from pathlib import Path
 
@@ -59,3 +63,17 @@ async def _info(session: aiohttp.ClientSession, target: demo.DemoTarget, at: Ins
             if reply.status == 200:
                 told[key] = await reply.json()
     return InfoReply(target.name, at, from_recorded(told))
+
+
+def main(arguments: list[str]) -> int:
+    """Write it into the folder that is named, else here; one that is there stays as it is."""
+    folder = Path(arguments[0] if arguments else ".")
+    if (folder / "incident").exists():
+        print(f"{folder / 'incident'} is there already; remove it first", file=sys.stderr)
+        return 1
+    asyncio.run(write(folder))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -148,7 +148,32 @@ def test_make_targets_exist(one: Document) -> None:
             assert words[1] in targets, f"{one.name}: {line}"
 
 
+def test_the_recording_is_made_as_the_readme_says(tmp_path: Path) -> None:
+    (line,) = (code for code in README.codes() if "tests.docs.incident" in code)
+    program, *arguments = line.split()
+    assert program == ".venv/bin/python"
+    for code, told in ((0, ""), (1, "incident is there already; remove it first\n")):
+        done = subprocess.run(
+            [sys.executable, *arguments],
+            cwd=tmp_path,
+            env=environment_of_a_reader(),
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=30,
+        )
+        assert (done.returncode, done.stdout, done.stderr) == (code, "", told)
+    assert {path.name for path in tmp_path.iterdir()} == {"incident", "incident.tar.gz"}
+    assert len(list((tmp_path / "incident" / "vllm-healthy").glob("*.prom"))) == 21
+
+
 # -------------------------------------------------------------------- configuration
+
+
+def test_the_short_configuration_is_valid() -> None:
+    (text,) = (block.body for block in README.blocks() if block.mark == "short config")
+    (target,) = config.parse(text, "README.md", {}).targets
+    assert target.url == "http://127.0.0.1:30000/metrics"
 
 
 def readme_config() -> str:
@@ -363,7 +388,7 @@ def test_named_files_exist(one: Document) -> None:
         for path in (ROOT / top).rglob("*")
         if "__pycache__" not in path.parts
     }
-    from_user = {"config.yaml", "demo.yaml", "wrong.yaml", "recording.json", "scrape.yaml"}
+    from_user = {"config.yaml", "wrong.yaml", "recording.json", "scrape.yaml"}
     for code in one.codes():
         if code.startswith(tops):
             assert (ROOT / code).exists(), f"{one.name}: {code}"

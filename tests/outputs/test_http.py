@@ -483,6 +483,19 @@ def test_who_may_reload_where_it_listens_on_every_address(
     assert (refusal is None) is allowed
 
 
+def test_another_hosts_name_is_told_what_to_ask_instead() -> None:
+    request = make_mocked_request(
+        "POST",
+        "/-/reload",
+        headers={"Host": "evil.example:9838"},
+        transport=Ends(("127.0.0.1", 5_000), ("127.0.0.1", 9_838)),
+    )
+
+    assert reload_refusal(request, HttpOptions(Reloads())) == (
+        "the Host header names another host; ask at localhost or a loopback address"
+    )
+
+
 # ------------------------------------------------------------------- page for people
 
 

@@ -86,7 +86,7 @@ def test_gpus_of_other_hosts_and_unknown_load() -> None:
     assert "  precision  unknown, KV cache unknown" in lines
     assert "  load       19 running, unknown waiting" in lines
     assert "  tokens     counted by nothing yet" in lines
-    assert "  GPUs       8: MIG-1" in lines
+    assert "  GPUs       8 GPUs, 1 of them on this host: MIG-1" in lines
 
 
 def test_a_floor_that_may_not_judge_says_why_and_sources_are_cut() -> None:
