@@ -8,6 +8,7 @@ import pytest
 
 from monitor.assembly import catalogue_doubts, catalogue_of, plan_for, plan_of, scrape_target_of
 from monitor.config import Config, parse
+from monitor.config.errors import ConfigInvalid
 from monitor.sources.expectations import ExpectationInvalid
 from monitor.sources.scrape import BasicAuth, ScrapeTarget
 
@@ -108,3 +109,24 @@ def test_ids_that_the_catalogue_lacks_are_doubts() -> None:
         "b (h:2): floor.reference.gpu: no GPU 'zzz' in the catalogue",
         "c (h:3): floor.reference.id: no reference 'zzz' in the catalogue",
     )
+
+
+def test_models_are_read_and_those_that_cannot_be_are_all_named(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text('{"model_type": "llama"}')
+    entry = "  - {{name: {0}, url: 'http://h:{1}', model: {2}}}\n"
+    good = entry.format("a", 1, "config.json") + entry.format("b", 2, "{layers: 64}")
+    plan_text = "targets:\n" + good + entry.format("c", 3, "auto")
+    config = parse(plan_text, "test", {}, folder=tmp_path)
+    plan = plan_of(config, catalogue_of(config))
+    assert [(spec.model, spec.model_declared) for spec in plan.targets] == [
+        ({"model_type": "llama"}, False),
+        ({"layers": 64}, True),
+        (None, False),
+    ]
+    bad = "targets:\n" + entry.format("a", 1, "nosuch") + entry.format("b", 2, "neither")
+    config = parse(bad, "test", {}, folder=tmp_path)
+    with pytest.raises(ConfigInvalid) as caught:
+        plan_of(config, catalogue_of(config))
+    first, second = str(caught.value).splitlines()
+    assert first.startswith(f"target a: model: {tmp_path}/nosuch: No such file or directory; ")
+    assert second.startswith(f"target b: model: {tmp_path}/neither: No such file or directory; ")

@@ -404,6 +404,20 @@ async def test_a_bad_file_keeps_the_old_configuration(engine: ServedEngine) -> N
         assert "floorwatch_config_last_reload_successful 1\n" in (await one.get("metrics"))[1]
 
 
+async def test_a_model_that_cannot_be_read_keeps_the_old_configuration(
+    engine: ServedEngine,
+) -> None:
+    file = ConfigFile(config_of(engine))
+    async with running(file.config, load=file.load) as one:
+        target = file.config.targets[0].model_copy(update={"model": "/nosuch/config.json"})
+        file.config = file.config.model_copy(update={"targets": (target,)})
+        fault = await one.daemon.reload()
+        assert fault is not None
+        assert fault.startswith(f"target {target.name}: model: /nosuch/config.json: No such file")
+        assert "\n" not in fault
+        await one.until_tick(lambda status: status.targets[0].up, "ticks go on")
+
+
 async def test_a_slow_reload_delays_neither_polls_nor_ticks(engine: ServedEngine) -> None:
     file = ConfigFile(config_of(engine))
     async with running(file.config, load=file.load) as one:

@@ -13,6 +13,8 @@ from monitor.model import (
     CounterReading,
     EngineObservation,
     Expectation,
+    Floor,
+    FloorRule,
     Gauge,
     Instant,
     JudgementSettings,
@@ -310,3 +312,22 @@ def test_how_long_nothing_moved_is_unknown_while_the_counter_of_work_is_untold()
     assert still(metered(told, {"prompt_all": 9.0})) == (None, True)
     assert still(metered({"prompt_all": 9.0}, {})) == (None, False)
     assert still(metered({}, {})) == (1.0, True)
+
+
+def test_a_floor_is_pending_where_a_model_is_known_and_gives_none_now() -> None:
+    def pending(expectation: Expectation, model: dict[str, Any] | None) -> bool:
+        evidence = evidence_of(
+            SETTINGS,
+            spec(floor=None, model=model),
+            TargetState(),
+            Attribution(1),
+            expectation,
+            rates(),
+            Instant(52.0, 952.0),
+        )
+        return evidence.floor_pending
+
+    floor = Floor(FloorRule.MODEL, 875.0, ())
+    assert pending(Expectation(), {"layers": 1})
+    assert not pending(Expectation((floor,), floor), {"layers": 1})
+    assert not pending(Expectation(), None)

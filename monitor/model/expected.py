@@ -106,7 +106,8 @@ class Expectation:
     over expected (1.0: as fast as expected), at the batch that runs and at the batch that the
     demand asks for. `mbu`, `mfu`: shares of memory bandwidth and dense peak that the work
     comes to. Batches are requests of one replica: demanded, and what the memory could hold.
-    `expectation_check_ratio`: `mbu` over the bandwidth that the GPU itself counts.
+    `expectation_check_ratio`: `mbu` over the bandwidth that the GPU itself counts, None unless
+    it decoded all through the window.
     """
 
     floors: tuple[Floor, ...] = ()

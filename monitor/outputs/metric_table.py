@@ -175,7 +175,7 @@ METRICS: tuple[Metric, ...] = (
     _gauge(
         "floorwatch_expectation_check_ratio",
         _TARGET,
-        "Model bandwidth utilisation over the bandwidth in use that the GPU counts (GPM).",
+        "Model bandwidth utilisation over the one that the GPU counts (GPM), while it decodes.",
     ),
     # ------------------------------------------------------------------ load
     _gauge("floorwatch_requests_running", _TARGET, "Requests the server works on at once."),

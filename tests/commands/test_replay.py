@@ -154,3 +154,23 @@ def test_without_gpu_facts_it_says_that_the_recording_holds_none(
 ) -> None:
     result = floorwatch("replay", recording)
     assert "No GPU facts: the recording holds none" in result.out
+
+
+def test_a_recordings_own_model_is_read(floorwatch: CommandLine) -> None:
+    path = Path(__file__).parents[1] / "recordings" / "real" / "h200-cap8-cap128.tar.gz"
+    arguments = ("--windows", "5s,10s,30s", "--warm-up", "0s", "--json")
+    result = floorwatch("replay", path, *arguments)
+    assert (result.code, result.err) == (0, "")
+    (last,) = json.loads(result.out.splitlines()[-1])["targets"]
+    assert (last["floor_rule"], last["verdict"]) == ("model", "concurrency_limited")
+
+
+def test_a_recordings_model_that_is_not_there_is_one_line(
+    floorwatch: CommandLine, recording: Path
+) -> None:
+    (recording / "config.yaml").write_text(CONFIG.replace("gpu_count: 1", "model: nosuch.json"))
+    result = floorwatch("replay", recording)
+    assert (result.code, result.out) == (2, "")
+    where = recording / "nosuch.json"
+    assert result.err.startswith(f"floorwatch: target t: model: {where}: No such file")
+    assert result.err.count("\n") == 1

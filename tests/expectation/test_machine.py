@@ -68,12 +68,9 @@ def test_nvml_tells_bandwidth_and_memory() -> None:
     assert on_gpu.hardware.memory_bytes == pytest.approx(140e9)
     assert on_gpu.hardware.dense_peaks == {"fp8": 1978.9e12, "bf16": 989.4e12}
     assert on_gpu.weak == ()
-    assert found(CARD, READING)["memory bandwidth"] == Step(
-        "memory bandwidth",
-        pytest.approx(4814.304),
-        "GB/s",
-        "NVML: 2 x highest memory clock x bus width / 8; catalogue: 4800 GB/s",
-    )
+    step = found(CARD, READING)["memory bandwidth"]
+    assert step.value == pytest.approx(4814.304)
+    assert step.because == "NVML: 2 x highest memory clock x bus width / 8; catalogue: 4800 GB/s"
 
 
 def test_without_nvml_the_catalogue_tells() -> None:

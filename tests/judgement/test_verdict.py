@@ -792,6 +792,7 @@ BLIND = {
     "no GPUs": seen(gpu_count=None, no_gpus_reason="its GPUs are unknown"),
     "a neighbour is not known": seen(shared_with=("b",), others_short=None),
     "mostly prefill": seen(PREFILL_HEAVY),
+    "the model gives no floor now": seen(floor=None, floor_pending=True),
 }
 
 

@@ -108,3 +108,26 @@ def test_a_replica_that_appeared_meanwhile_began_at_0() -> None:
     start = Point(0.0, replicas=(("0", 1000.0), ("2", 5.0)))
     end = Point(10.0, replicas=(("0", 6000.0), ("1", 2400.0)))
     assert Span(start, end, 10.0, 100).replicas() == {"0": 500.0, "1": 240.0}
+
+
+@pytest.mark.parametrize(
+    ("gained", "expected"),
+    [
+        ({"requests_measured": 5.0, "request_prompt": 1000.0, "completions": 4.0}, 200.0),
+        # The lengths are not told: what was computed or found in the cache, per finished request.
+        ({"completions": 4.0, "prompt": 600.0, "cached": 200.0}, 200.0),
+        ({"completions": 4.0, "prompt": 600.0}, 150.0),
+        ({"requests_measured": 5.0, "completions": 4.0, "prompt": 600.0}, 150.0),
+        ({"completions": 4.0, "cached": 200.0}, None),
+        ({"completions": 0.0, "prompt": 600.0}, None),
+        ({"requests_measured": 0.0, "request_prompt": 0.0}, None),
+        ({"prompt": 600.0}, None),
+    ],
+)
+def test_the_mean_length_of_finished_requests(
+    gained: dict[str, float], expected: float | None
+) -> None:
+    start, end = Point(0.0), Point(60.0)
+    start, end = start._replace(**dict.fromkeys(gained, 0.0)), end._replace(**gained)  # type: ignore[arg-type]
+    stretch = Span(start, end, 60.0, 100)
+    assert stretch.mean_request("request_prompt", "prompt", "cached") == expected
