@@ -20,7 +20,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from monitor.model import Confidence, Density, Figure
-from monitor.sources.expectations import ExpectationInvalid
+from monitor.sources.expectations import invalid_file
 
 FILE_NAME = "model_constants.toml"
 
@@ -117,17 +117,17 @@ def load_fits(directory: Path) -> ModelConstantsFile:
     try:
         tables = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError) as fault:
-        raise _invalid(
+        raise invalid_file(
             path, f"is not readable TOML ({fault}); expected UTF-8 text: correct or replace it"
         ) from None
     try:
         file = _File.model_validate(tables)
     except ValidationError as invalid:
-        raise _invalid(path, _first_fault(invalid)) from None
+        raise invalid_file(path, _first_fault(invalid)) from None
     fits = {name: _record(name, fit) for name, fit in file.fits.items()}
     if file.in_force not in fits:
         known = ", ".join(fits) or "none"
-        raise _invalid(
+        raise invalid_file(
             path,
             f'in_force: "{file.in_force}" has no [fits.{file.in_force}] table; expected one of'
             f" {known}: name one of these",
@@ -152,11 +152,6 @@ def _figure(ceiling: _Ceiling) -> Figure:
         density=Density.DENSE if ceiling.of == "dense peak" else None,
         disagreement=ceiling.disagreement,
     )
-
-
-def _invalid(path: Path, fault: str) -> ExpectationInvalid:
-    line = " ".join(f"{path}: {fault}".split())
-    return ExpectationInvalid("".join(c if c.isprintable() else "?" for c in line))
 
 
 def _first_fault(invalid: ValidationError) -> str:
