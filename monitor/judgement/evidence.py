@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from monitor.model import Floor, Liveness, Problem, Rates, ServerInfo
+from monitor.model import (
+    Expectation,
+    Floor,
+    GpuActivity,
+    Liveness,
+    Problem,
+    Rates,
+    ServerInfo,
+)
 
 PREFILL_DOMINATED_RATIO = 8.0
 """Computed prompt tokens per generated token above which prefill takes half of the work.
@@ -12,6 +20,34 @@ PREFILL_DOMINATED_RATIO = 8.0
 Performance model, test vector 10: 5620 prompt and 702 generated tokens/s (ratio 8.0) spend
 0.49 of the time in prefill. Beyond it a floor of generated tokens alone judges the wrong work.
 """
+
+
+@dataclass(frozen=True, slots=True)
+class GpuFault:
+    """A GPU of the target that is lost or told of a device error (XID) since it was watched.
+
+    `wall_seconds`: Unix time at which it was first seen so.
+    """
+
+    index: int
+    uuid: str | None
+    pci_bus_id: str | None
+    lost: bool
+    xid: int | None
+    what: str
+    wall_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Usual:
+    """What is usual of this server, learned while it was well; None: not learned yet.
+
+    `scrape_seconds`: the duration of a scrape. `prefix_hit_share`: the part of prompt tokens
+    that its cache had.
+    """
+
+    scrape_seconds: float | None = None
+    prefix_hit_share: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +64,9 @@ class Evidence:
     `others_*`: the floor share of the other servers on this one's fullest GPU, which adds up
     with its own; None when one of them is unknown. `floor_pending`: there is no floor now, but
     the model gives one as soon as there is load to work it out from.
+    `gpus`: what the GPUs that serve it did over the short window; `gpu_faults`: which of them
+    are lost or told of a device error; `strangers`: processes of nobody's servers on them
+    (`name (pid N) on GPU I`). `maintenance`: the operator wants no alarms now.
     """
 
     now: float
@@ -61,6 +100,14 @@ class Evidence:
     role: str | None
     info: ServerInfo | None
     floor_pending: bool = False
+    engine: str | None = None
+    expectation: Expectation = Expectation()
+    gpus: tuple[GpuActivity, ...] = ()
+    gpu_faults: tuple[GpuFault, ...] = ()
+    strangers: tuple[str, ...] = ()
+    tensor_parallel: int | None = None
+    usual: Usual = Usual()
+    maintenance: bool = False
 
     def blind_seconds(self) -> float | None:
         """How long ago the last page came; None if there never was one."""

@@ -9,6 +9,7 @@ Rules of this package:
    showing to people and for Alertmanager. They are never mixed.
 """
 
+from monitor.model.activity import GpuActivity
 from monitor.model.configured import (
     FloorSpec,
     JudgementSettings,
@@ -26,6 +27,8 @@ from monitor.model.expected import (
 )
 from monitor.model.judged import (
     CauseFound,
+    Cost,
+    Finding,
     Judgement,
     Verdict,
 )
@@ -76,6 +79,7 @@ __all__ = [
     "Attribution",
     "CauseFound",
     "Confidence",
+    "Cost",
     "Counter",
     "CounterReading",
     "Density",
@@ -84,10 +88,12 @@ __all__ = [
     "Expectation",
     "Failure",
     "Figure",
+    "Finding",
     "Floor",
     "FloorRule",
     "FloorSpec",
     "Gauge",
+    "GpuActivity",
     "GpuOnTarget",
     "GpuProcess",
     "GpuReading",

@@ -43,6 +43,7 @@ class TargetSpec:
     `model` is the model's `config.json`, already read, or, where `model_declared`, the
     operator's own map of its figures; None: not at hand.
     `gpus`: indices or UUIDs; `("all",)` every GPU of the host; None: find out.
+    `backlog_tokens`: work that the operator knows to be left. `maintenance`: no alarms meanwhile.
     `replica_gpus` maps a replica to its GPUs, where the operator told.
     """
 
@@ -62,6 +63,8 @@ class TargetSpec:
     model: Mapping[str, Any] | None = None
     model_declared: bool = False
     labels: Mapping[str, str] = field(default_factory=dict)
+    backlog_tokens: float | None = None
+    maintenance: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +73,21 @@ class JudgementSettings:
 
     `windows_seconds` ascending; the first is for display, `main_window_seconds` feeds the
     exported rates, `short` and `long` judge together. All times in seconds.
+
+    `floor_share` is the part of the load model's expectation that is the floor while nothing
+    was learned of a server, `floor_share_calibrated` the part of the self-calibrated one.
+    `min_running`: below so many running requests (mean) no efficiency is judged.
+    Thresholds that tell causes apart: `host_bound_activity` (graphics activity, else
+    utilisation, below it is a GPU that waits for its host), `throttle_share` (part of the time
+    in which a clock event reason held) with `throttle_efficiency` (the efficiency below which
+    throttling is worth a verdict), `clock_low_ratio` and `memory_clock_low_ratio` (of the
+    maximum, under load), `gain_info` and `gain_critical` (expected gain of lifting a cap below
+    which it is no fault, and from which it is one), `invalid_efficiency` (above it for the long
+    window, the expectation is wrong), `check_low` and `check_high` (model bandwidth over the
+    measured one; outside, the expectation is in doubt).
+    Learning: `calibration_*` (hours needed, days kept, bounds), `drift_*` (CUSUM of 30-minute
+    means: slack k, threshold h, cap of one step), `straggler_*` (of replicas and of servers of
+    one kind: robust deviations, least share, windows in a row).
     """
 
     windows_seconds: tuple[float, ...] = (10.0, 30.0, 60.0, 300.0, 3600.0)
@@ -89,3 +107,31 @@ class JudgementSettings:
     min_completions: int = 100
     idle_requests: float = 0.5
     max_plausible_tokens_per_second_per_gpu: float = 1_000_000.0
+    floor_share: float = 0.5
+    floor_share_calibrated: float = 0.6
+    min_running: float = 3.0
+    min_moving_share: float = 0.5
+    host_bound_activity: float = 0.8
+    throttle_share: float = 0.5
+    throttle_efficiency: float = 0.8
+    clock_low_ratio: float = 0.8
+    memory_clock_low_ratio: float = 0.97
+    gain_info: float = 1.25
+    gain_critical: float = 1.3
+    invalid_efficiency: float = 1.5
+    check_low: float = 0.7
+    check_high: float = 1.4
+    calibration_hours: int = 24
+    calibration_days: float = 14.0
+    calibration_low: float = 0.6
+    calibration_high: float = 1.6
+    drift_slack: float = 0.25
+    drift_threshold: float = 3.0
+    drift_step_cap: float = 0.6
+    drift_mean_seconds: float = 1800.0
+    drift_every_seconds: float = 300.0
+    straggler_deviations: float = 3.5
+    straggler_share: float = 0.15
+    straggler_windows: int = 3
+    straggler_window_seconds: float = 900.0
+    imbalance_ratio: float = 1.5

@@ -107,7 +107,10 @@ class Expectation:
     demand asks for. `mbu`, `mfu`: shares of memory bandwidth and dense peak that the work
     comes to. Batches are requests of one replica: demanded, and what the memory could hold.
     `expectation_check_ratio`: `mbu` over the bandwidth that the GPU itself counts, None unless
-    it decoded all through the window.
+    it decoded all through the window. `efficiency_relative` is the lesser efficiency over
+    `calibration_ratio`, what this very server reaches when it is well (None: not learned yet).
+    `prefill_share`: the part of the expected time that goes to prompts. The `_long` ones are of
+    the long window; everything else is of the short one.
     """
 
     floors: tuple[Floor, ...] = ()
@@ -121,3 +124,8 @@ class Expectation:
     batch_demand: float | None = None
     batch_memory_cap: float | None = None
     expectation_check_ratio: float | None = None
+    efficiency_relative: float | None = None
+    calibration_ratio: float | None = None
+    prefill_share: float | None = None
+    efficiency_observed_long: float | None = None
+    efficiency_demand_long: float | None = None

@@ -34,6 +34,38 @@ class CauseFound:
 
 
 @dataclass(frozen=True, slots=True)
+class Finding:
+    """A ticket: something to look at in working hours, never a page of its own.
+
+    `finding` and `severity` (`info`, `warning`) are from closed lists; `since_wall_seconds` is
+    when it was first found.
+    """
+
+    finding: str
+    severity: str
+    evidence: str
+    advice: str
+    since_wall_seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """What being below the floor has cost since the state was begun, and what lies ahead.
+
+    `lost_tokens`: expected less made, while below the floor; `lost_gpu_seconds`: the GPU time
+    that this comes to. `backlog_tokens`: what is known to be left to do (the operator's figure,
+    else the queue); it takes `finish_seconds_now` at the present rate and
+    `finish_seconds_expected` at the expected one; None: not known.
+    """
+
+    lost_tokens: float = 0.0
+    lost_gpu_seconds: float = 0.0
+    backlog_tokens: float | None = None
+    finish_seconds_now: float | None = None
+    finish_seconds_expected: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Judgement:
     """A verdict, since when and why. `verdict` None: not known, `because` says why.
 

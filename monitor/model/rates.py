@@ -44,6 +44,24 @@ class Rates:
     mean_prompt_tokens: float | None = None
     """Whole prompt, cached part included, of the requests that finished; None: none did."""
     mean_output_tokens: float | None = None
+    moving_share: float | None = None
+    """Share of the span in which tokens kept coming: pauses longer than the meter's patience
+    are out. A rate over it is that of the time in which the server worked at all."""
+    running_spread: float | None = None
+    """Standard deviation over mean of the running requests: near 0 where a cap pins them."""
+    tokens_per_draft: float | None = None
+    """Accepted tokens per speculative draft (the sequence's own token not counted)."""
+    drafted_tokens_per_draft: float | None = None
+    """Proposed tokens per speculative draft; one more is verified in the same step."""
+    graph_share: float | None = None
+    """Share of decoding passes that replayed a CUDA graph."""
+    api_cpu_cores: float | None = None
+    """CPU seconds per second of the busiest front-end process (API server, tokenizer)."""
+    http_active_mean: float | None = None
+    """HTTP requests that clients hold open."""
+    undelivered_tokens: float | None = None
+    """Tokens made and not yet streamed to clients at the end of the span."""
+    scrape_seconds_mean: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from monitor.model.activity import GpuActivity
 from monitor.model.expected import Expectation
-from monitor.model.judged import Judgement
+from monitor.model.judged import Cost, Finding, Judgement
 from monitor.model.rates import Rates, Totals
 from monitor.model.seen import GpuReading, Instant, Problem, Unknown
 
@@ -73,9 +74,11 @@ class TargetStatus:
     replicas: tuple[ReplicaStatus, ...]
     expectation: Expectation
     judgement: Judgement
-    findings: tuple[str, ...] = ()
+    findings: tuple[Finding, ...] = ()
     unknown: tuple[Unknown, ...] = ()
     notes: tuple[str, ...] = ()
+    cost: Cost = Cost()
+    maintenance_until_wall_seconds: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +100,7 @@ class GpuStatus:
     floor_share_ratio: float | None = None
     notes: tuple[str, ...] = ()
     catalogue_bandwidth_ratio: float | None = None
+    activity: GpuActivity | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,6 @@ Which metrics there are: `metric_table`. How they are written: `text_format`.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -21,9 +20,6 @@ from typing import NamedTuple
 from monitor.model import GpuOnTarget, Status, TargetStatus, Verdict
 from monitor.outputs.gpu_series import LONGEST_REASON, add_gpus
 from monitor.outputs.text_format import Exposition, Page, operator_pairs, pair, pairs
-
-TICKET = "ticket"
-"""The `severity` of every finding: none of them pages."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,6 +150,8 @@ def _add_model(page: Page, target: TargetStatus, labels: str) -> None:
     name = "floorwatch_efficiency"
     page.add(name, f'{labels},basis="observed"', expectation.efficiency_observed)
     page.add(name, f'{labels},basis="demand"', expectation.efficiency_demand)
+    page.add(name, f'{labels},basis="relative"', expectation.efficiency_relative)
+    page.add("floorwatch_calibration_ratio", labels, expectation.calibration_ratio)
     page.add("floorwatch_mbu_ratio", labels, expectation.mbu)
     page.add("floorwatch_mfu_ratio", labels, expectation.mfu)
     page.add("floorwatch_batch_demand", labels, expectation.batch_demand)
@@ -260,19 +258,16 @@ def _add_judgement(page: Page, target: TargetStatus, labels: str) -> None:
         page.flag("floorwatch_below_floor", labels, on=judgement.below_floor)
     for cause in dict.fromkeys(found.cause for found in judgement.causes):
         page.add("floorwatch_cause", f"{labels},{pair('cause', cause)}", 1)
-    names = (finding_name(finding) for finding in target.findings)
-    for name in dict.fromkeys(name for name in names if name is not None):
-        finding = pairs({"finding": name, "severity": TICKET})
+    for name, severity in {found.finding: found.severity for found in target.findings}.items():
+        finding = pairs({"finding": name, "severity": severity})
         page.add("floorwatch_finding", f"{labels},{finding}", 1)
-
-
-_FINDING_NAME = re.compile(r"([a-z][a-z_]*)(?::|$)")
-
-
-def finding_name(finding: str) -> str | None:
-    """Give a finding's name: the word before a colon, if any; None if there is no such word."""
-    match = _FINDING_NAME.match(finding)
-    return match.group(1) if match else None
+    page.flag("floorwatch_maintenance", labels, on=judgement.verdict is Verdict.MAINTENANCE)
+    page.count("floorwatch_lost_tokens_total", labels, target.cost.lost_tokens)
+    page.count("floorwatch_lost_gpu_seconds_total", labels, target.cost.lost_gpu_seconds)
+    page.add("floorwatch_backlog_tokens", labels, target.cost.backlog_tokens)
+    name = "floorwatch_backlog_finish_seconds"
+    page.add(name, f'{labels},at="present"', target.cost.finish_seconds_now)
+    page.add(name, f'{labels},at="expected"', target.cost.finish_seconds_expected)
 
 
 # ----------------------------------------------------------------------- own health

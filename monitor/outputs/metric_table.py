@@ -150,7 +150,13 @@ METRICS: tuple[Metric, ...] = (
     _gauge(
         "floorwatch_efficiency",
         ("target", "basis"),
-        "Measured over expected: at the batch that runs (observed), at the demanded one (demand).",
+        "Measured over expected: at the batch that runs (observed), at the demanded one (demand),"
+        " over what this server reaches when it is well (relative).",
+    ),
+    _gauge(
+        "floorwatch_calibration_ratio",
+        _TARGET,
+        "What this server reaches of the expectation when it is well, learned from such hours.",
     ),
     _gauge(
         "floorwatch_mbu_ratio",
@@ -197,6 +203,27 @@ METRICS: tuple[Metric, ...] = (
         "floorwatch_finding",
         ("target", "finding", "severity"),
         "1 for each present finding that is worth a ticket.",
+    ),
+    _counter(
+        "floorwatch_lost_tokens_total",
+        _TARGET,
+        "Expected tokens less the ones made, while below the floor; kept across restarts.",
+    ),
+    _counter(
+        "floorwatch_lost_gpu_seconds_total",
+        _TARGET,
+        "GPU time that the lost tokens come to.",
+    ),
+    _gauge("floorwatch_backlog_tokens", _TARGET, "Tokens that are known to be left to make."),
+    _gauge(
+        "floorwatch_backlog_finish_seconds",
+        ("target", "at"),
+        "Time to finish the backlog at the present and at the expected rate.",
+    ),
+    _gauge(
+        "floorwatch_maintenance",
+        _TARGET,
+        "1 while the operator wants no alarm of the target.",
     ),
     # ------------------------------------------------------------------ GPUs of this host
     _gauge("floorwatch_nvml_up", ("reason",), "1 if NVML answers; 0 with the reason."),

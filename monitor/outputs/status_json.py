@@ -23,6 +23,7 @@ from typing import Any
 from monitor.model import (
     AlertStatus,
     Expectation,
+    Finding,
     Floor,
     GpuOnTarget,
     GpuProcess,
@@ -35,7 +36,7 @@ from monitor.model import (
     TargetStatus,
     Unknown,
 )
-from monitor.outputs.exposition import TICKET, finding_name, floors_by_rule, shown_index
+from monitor.outputs.exposition import floors_by_rule, shown_index
 from monitor.outputs.foreign_text import bounded
 from monitor.outputs.gpu_series import throttle_reasons
 from monitor.outputs.status_schema import STATUS_SCHEMA
@@ -102,6 +103,7 @@ def _target(target: TargetStatus) -> dict[str, Any]:
         "replicas": [_replica(replica, up=target.up) for replica in target.replicas],
         **_expectation(target),
         **_judgement(target),
+        **_cost(target),
         "findings": [_finding(finding) for finding in target.findings],
         "unknown": [{"what": line.what, "reason": line.reason} for line in _unknown(target)],
         "notes": list(target.notes),
@@ -220,8 +222,9 @@ def _model(target: TargetStatus) -> dict[str, Any]:
         "efficiency": {
             "observed": _number(expectation.efficiency_observed),
             "demand": _number(expectation.efficiency_demand),
-            "relative": None,
+            "relative": _number(expectation.efficiency_relative),
         },
+        "calibration_ratio": _number(expectation.calibration_ratio),
         "mbu_ratio": _number(expectation.mbu),
         "mfu_ratio": _number(expectation.mfu),
         "batch_demand": _number(expectation.batch_demand),
@@ -258,11 +261,28 @@ def _judgement(target: TargetStatus) -> dict[str, Any]:
     }
 
 
-def _finding(finding: str) -> dict[str, str]:
-    """Split `name: evidence`; a text without a name is a finding of its own."""
-    name = finding_name(finding)
-    evidence = finding if name is None else finding.removeprefix(name).lstrip(": ")
-    return {"finding": name or "other", "severity": TICKET, "evidence": evidence}
+def _finding(finding: Finding) -> dict[str, Any]:
+    return {
+        "finding": finding.finding,
+        "severity": finding.severity,
+        "evidence": finding.evidence,
+        "advice": finding.advice,
+        "since": _number(finding.since_wall_seconds),
+    }
+
+
+def _cost(target: TargetStatus) -> dict[str, Any]:
+    cost = target.cost
+    return {
+        "lost_tokens_total": _number(cost.lost_tokens),
+        "lost_gpu_seconds_total": _number(cost.lost_gpu_seconds),
+        "backlog_tokens": _number(cost.backlog_tokens),
+        "backlog_finish_seconds": {
+            "present": _number(cost.finish_seconds_now),
+            "expected": _number(cost.finish_seconds_expected),
+        },
+        "maintenance_until": _number(target.maintenance_until_wall_seconds),
+    }
 
 
 # ------------------------------------------------------------------- GPUs and alarms

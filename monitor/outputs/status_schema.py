@@ -159,6 +159,7 @@ _TARGET = _object(
                 "relative": _ratio("measured over the self-calibrated expectation"),
             }
         ),
+        "calibration_ratio": _ratio("what this server reaches of the expectation when it is well"),
         "mbu_ratio": _ratio("share of the memory bandwidth that the decoding comes to"),
         "mfu_ratio": _ratio("share of the dense peak that the work comes to"),
         "batch_demand": _or_null(_NUMBER, "requests of a replica to run at once"),
@@ -171,8 +172,26 @@ _TARGET = _object(
         "because": _STRING,
         "below_floor": {**_BOOLEAN, "description": "the alarm condition holds"},
         "causes": _list_of(_object({"cause": _STRING, "evidence": _STRING, "advice": _STRING})),
+        "lost_tokens_total": {**_NUMBER, "description": "expected less made, while below floor"},
+        "lost_gpu_seconds_total": {**_NUMBER, "description": "the GPU time that this comes to"},
+        "backlog_tokens": _or_null(_NUMBER, "tokens that are known to be left to make"),
+        "backlog_finish_seconds": _object(
+            {
+                "present": _or_null(_NUMBER, "at the present rate"),
+                "expected": _or_null(_NUMBER, "at the expected rate"),
+            }
+        ),
+        "maintenance_until": _or_null(_NUMBER, "Unix time until which no alarm is wanted"),
         "findings": _list_of(
-            _object({"finding": _STRING, "severity": _STRING, "evidence": _STRING})
+            _object(
+                {
+                    "finding": _STRING,
+                    "severity": _STRING,
+                    "evidence": _STRING,
+                    "advice": _STRING,
+                    "since": {**_NUMBER, "description": "Unix time at which it was first found"},
+                }
+            )
         ),
         "unknown": _list_of(_object({"what": _STRING, "reason": _STRING})),
         "notes": _STRINGS,

@@ -7,7 +7,9 @@ from dataclasses import replace
 from monitor.model import (
     AlertStatus,
     CauseFound,
+    Cost,
     Expectation,
+    Finding,
     Floor,
     FloorRule,
     GpuOnTarget,
@@ -104,6 +106,8 @@ CAPPED = TargetStatus(
         batch_demand=98.0,
         batch_memory_cap=98.5,
         expectation_check_ratio=1.02,
+        efficiency_relative=0.31,
+        calibration_ratio=1.08,
     ),
     judgement=Judgement(
         verdict=Verdict.CONCURRENCY_LIMITED,
@@ -114,7 +118,16 @@ CAPPED = TargetStatus(
         judged_over_seconds=(300.0, 3600.0),
         causes=(CauseFound("mamba_state_cap", "19 of 19 state slots", "raise the state pool"),),
     ),
-    findings=("kv_cache_limited: KV cache above 0.9",),
+    findings=(
+        Finding(
+            "kv_cache_limited",
+            "warning",
+            "KV cache above 0.9",
+            "give the cache more memory",
+            1_795_998_000.0,
+        ),
+    ),
+    cost=Cost(1_929.0, 1.33, 58_000.0, 119.6, 40.0),
     unknown=(Unknown("kv_cache_dtype", "the server does not tell"),),
     notes=("copies of two ranks agree",),
 )

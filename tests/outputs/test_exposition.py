@@ -135,6 +135,8 @@ EXPECTED_OF_TARGET: dict[Series, float] = {
     series("floorwatch_gpu_floor_ratio", **ME, **GPU): 0.669,
     series("floorwatch_efficiency", **ME, basis="observed"): 1.081,
     series("floorwatch_efficiency", **ME, basis="demand"): 0.335,
+    series("floorwatch_efficiency", **ME, basis="relative"): 0.31,
+    series("floorwatch_calibration_ratio", **ME): 1.08,
     series("floorwatch_mbu_ratio", **ME): 0.72,
     series("floorwatch_mfu_ratio", **ME): 0.06,
     series("floorwatch_batch_demand", **ME): 98.0,
@@ -159,7 +161,13 @@ EXPECTED_OF_TARGET: dict[Series, float] = {
     series("floorwatch_verdict", **ME, verdict="maintenance"): 0,
     series("floorwatch_below_floor", **ME): 1,
     series("floorwatch_cause", **ME, cause="mamba_state_cap"): 1,
-    series("floorwatch_finding", **ME, finding="kv_cache_limited", severity="ticket"): 1,
+    series("floorwatch_finding", **ME, finding="kv_cache_limited", severity="warning"): 1,
+    series("floorwatch_lost_tokens_total", **ME): 1_929.0,
+    series("floorwatch_lost_gpu_seconds_total", **ME): 1.33,
+    series("floorwatch_backlog_tokens", **ME): 58_000.0,
+    series("floorwatch_backlog_finish_seconds", **ME, at="present"): 119.6,
+    series("floorwatch_backlog_finish_seconds", **ME, at="expected"): 40.0,
+    series("floorwatch_maintenance", **ME): 0,
     series("floorwatch_scrape_duration_seconds", **ME): 0.0125,
     series("floorwatch_scrape_page_bytes", **ME): 51_900,
     series("floorwatch_scrape_attempts_total", **ME): 601,
@@ -360,6 +368,9 @@ def test_a_target_of_which_nothing_is_known() -> None:
         series("floorwatch_target_problem", target="never", reason="dns"): 1,
         series("floorwatch_target_info", target="never", **empty): 1,
         series("floorwatch_engine_resets_total", target="never"): 0,
+        series("floorwatch_lost_tokens_total", target="never"): 0,
+        series("floorwatch_lost_gpu_seconds_total", target="never"): 0,
+        series("floorwatch_maintenance", target="never"): 0,
         series("floorwatch_expectation_known", target="never", reason="no floor rule applies"): 0,
         series("floorwatch_scrape_attempts_total", target="never"): 1,
         series("floorwatch_scrape_failures_total", target="never", reason="dns"): 1,
@@ -444,7 +455,7 @@ def test_no_series_is_twice_on_the_page() -> None:
             1449.5,
         ),
         judgement=replace(CAPPED.judgement, causes=CAPPED.judgement.causes * 2),
-        findings=("kv_cache_limited", "kv_cache_limited: again", "No name here", "9"),
+        findings=CAPPED.findings * 2,
     )
     status = status_of(twice, gpus=(*STATUS.gpus, *STATUS.gpus))
 
@@ -455,7 +466,7 @@ def test_no_series_is_twice_on_the_page() -> None:
         series("floorwatch_gpu_floor_tokens_per_second", **ME, **GPU, rule="model"): 725.0,
         series("floorwatch_gpu_floor_tokens_per_second", **ME, **GPU, rule="reference"): 705.25,
     }
-    finding = {"finding": "kv_cache_limited", "severity": "ticket"}
+    finding = {"finding": "kv_cache_limited", "severity": "warning"}
     assert labels_of(found, "floorwatch_finding") == [{**ME, **finding}]
 
 

@@ -177,7 +177,8 @@ def test_the_capped_server() -> None:
             },
             {"what": "safety factor", "value": 0.5, "unit": "", "because": "see the model"},
         ],
-        "efficiency": {"observed": 1.081, "demand": 0.335, "relative": None},
+        "efficiency": {"observed": 1.081, "demand": 0.335, "relative": 0.31},
+        "calibration_ratio": 1.08,
         "mbu_ratio": 0.72,
         "mfu_ratio": 0.06,
         "batch_demand": 98.0,
@@ -196,11 +197,18 @@ def test_the_capped_server() -> None:
                 "advice": "raise the state pool",
             }
         ],
+        "lost_tokens_total": 1_929.0,
+        "lost_gpu_seconds_total": 1.33,
+        "backlog_tokens": 58_000.0,
+        "backlog_finish_seconds": {"present": 119.6, "expected": 40.0},
+        "maintenance_until": None,
         "findings": [
             {
                 "finding": "kv_cache_limited",
-                "severity": "ticket",
+                "severity": "warning",
                 "evidence": "KV cache above 0.9",
+                "advice": "give the cache more memory",
+                "since": 1_795_998_000.0,
             }
         ],
         "unknown": [{"what": "kv_cache_dtype", "reason": "the server does not tell"}],
@@ -281,18 +289,28 @@ def test_a_prompt_floor() -> None:
     assert target["floor_prompt_tokens_per_second"] == 9_000.0
 
 
-@pytest.mark.parametrize(
-    ("finding", "name", "evidence"),
-    [
-        ("straggler", "straggler", ""),
-        ("straggler: GPU 5 at 915 MHz", "straggler", "GPU 5 at 915 MHz"),
-        ("GPU 5 is slow", "other", "GPU 5 is slow"),
-    ],
-)
-def test_findings(finding: str, name: str, evidence: str) -> None:
-    target = target_of(replace(CAPPED, findings=(finding,)))
+def test_findings() -> None:
+    target = target_of(CAPPED)
 
-    assert target["findings"] == [{"finding": name, "severity": "ticket", "evidence": evidence}]
+    assert target["findings"] == [
+        {
+            "finding": "kv_cache_limited",
+            "severity": "warning",
+            "evidence": "KV cache above 0.9",
+            "advice": "give the cache more memory",
+            "since": 1_795_998_000.0,
+        }
+    ]
+
+
+def test_what_the_fault_costs() -> None:
+    target = target_of(CAPPED)
+
+    assert target["lost_tokens_total"] == 1_929.0
+    assert target["lost_gpu_seconds_total"] == 1.33
+    assert target["backlog_tokens"] == 58_000.0
+    assert target["backlog_finish_seconds"] == {"present": 119.6, "expected": 40.0}
+    assert target["maintenance_until"] is None
 
 
 # ------------------------------------------------------------------ what is not known
