@@ -45,7 +45,7 @@ types: $(VENV)/.dev-installed ## mypy, strict
 contracts: $(VENV)/.dev-installed ## which module may import which
 	$(BIN)/lint-imports
 
-CORE := monitor/model/*,monitor/engines/*,monitor/throughput/*,monitor/expectation/*,monitor/judgement/*,monitor/pipeline.py,monitor/expecting.py,monitor/fleet.py,monitor/reporting.py,monitor/target_state.py
+CORE := monitor/model/*,monitor/engines/*,monitor/throughput/*,monitor/expectation/*,monitor/judgement/*,monitor/memory.py,monitor/pipeline.py,monitor/viewing.py,monitor/consequences.py,monitor/expecting.py,monitor/fleet.py,monitor/reporting.py,monitor/target_state.py
 
 coverage: $(VENV)/.dev-installed ## all tests with branch coverage: core 100 %, all at least 90 %
 	rm -f .coverage .coverage.*

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import difflib
+import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -13,13 +15,20 @@ from monitor.config.errors import ConfigInvalid
 from monitor.config.target import TargetConfig
 from monitor.expectation.matching import Catalogue
 from monitor.expectation.step_time import StepFit, StepForm
-from monitor.model import TargetSpec, Unknown
+from monitor.model import InfoReply, Instant, ServerInfo, TargetSpec, Unknown
 from monitor.pipeline import Plan
 from monitor.sources.expectations import ExpectationInvalid, default_directory, load_catalogue
 from monitor.sources.fit_file import FILE_NAME, load_fits
-from monitor.sources.model_config import ModelConfigUnreadable, read_model_config
+from monitor.sources.model_config import (
+    FoundConfig,
+    ModelConfigUnreadable,
+    find_model_config,
+    hub_folder,
+    read_model_config,
+)
 from monitor.sources.reference_file import load_references
 from monitor.sources.scrape import BasicAuth, ScrapeTarget
+from monitor.target_state import is_local
 
 ReadModel = Callable[[str], Mapping[str, Any]]
 """From the text of `model:` to the model's config; raises ModelConfigUnreadable."""
@@ -64,6 +73,21 @@ def _with_model(target: TargetConfig, read_model: ReadModel) -> TargetSpec:
     if isinstance(told, str):
         return replace(spec, model=read_model(told))
     return replace(spec, model=told, model_declared=True)
+
+
+async def info_reply(target: TargetConfig, info: ServerInfo, at: Instant) -> InfoReply:
+    """A server's word on itself and, with `model: auto`, the config of the model that it names.
+
+    Only for a server of this host: another host's paths mean nothing here.
+    """
+    if target.model != "auto":
+        return InfoReply(target.name, at, info)
+    if not is_local(target.url):
+        found = FoundConfig(None, "the server runs on another host, so its files are not here")
+    else:
+        hub = hub_folder(os.environ)
+        found = await asyncio.to_thread(find_model_config, info.model_path, hub)
+    return InfoReply(target.name, at, info, found.config, found.because)
 
 
 def fit_of(config: Config) -> StepFit:

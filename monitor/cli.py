@@ -111,11 +111,13 @@ def _guarded(action: Callable[[], int]) -> NoReturn:
         code = action()
     except _foreseen() as error:
         from monitor.commands.console import ResultLost
+        from monitor.commands.maintenance import MaintenanceFailed
         from monitor.serving import CannotListen
 
         for line in str(error).splitlines():
             _say(line)
-        code = 1 if isinstance(error, CannotListen | ResultLost) else 2
+        failed = isinstance(error, CannotListen | MaintenanceFailed | ResultLost)
+        code = 1 if failed else 2
     except BrokenPipeError:
         # The reader (head, a closed pager) has seen enough: not an error of ours.
         _mute()
@@ -128,6 +130,7 @@ def _guarded(action: Callable[[], int]) -> NoReturn:
 def _foreseen() -> tuple[type[Exception], ...]:
     """The errors with a line for the operator; looked up only once something was raised."""
     from monitor.commands.console import ResultLost
+    from monitor.commands.maintenance import MaintenanceFailed
     from monitor.config.errors import ConfigInvalid
     from monitor.outputs.recorder import RecordingRefused
     from monitor.serving import CannotListen
@@ -135,7 +138,7 @@ def _foreseen() -> tuple[type[Exception], ...]:
     from monitor.sources.recording_files import RecordingInvalid
 
     wrong = (ConfigInvalid, ExpectationInvalid, RecordingInvalid, RecordingRefused)
-    return (*wrong, CannotListen, ResultLost)
+    return (*wrong, CannotListen, MaintenanceFailed, ResultLost)
 
 
 def _log(default_level: str = "info") -> None:
@@ -373,6 +376,75 @@ def record(
 
     _log()
     _guarded(lambda: command(_load(config), directory, duration, max_size))
+
+
+@app.command(epilog="Example: floorwatch maintenance qwen-a --for 2h")
+def maintenance(
+    target: Annotated[str, typer.Argument(metavar="TARGET", help="A target's name.")],
+    span: Annotated[
+        str | None,
+        typer.Option(
+            "--for", help="No alarms for this time from now, e.g. 2h.", show_default=False
+        ),
+    ] = None,
+    end: Annotated[bool, typer.Option("--end", help="Alarms again.")] = False,
+    url: Annotated[str, typer.Option(help="The running daemon.")] = "http://127.0.0.1:9838",
+) -> None:
+    """Silence a target of a running daemon for a time, or end that."""
+    if (span is None) != end:
+        raise typer.BadParameter("give either --for TIME or --end")
+    from monitor.commands.maintenance import maintenance as command
+
+    _guarded(lambda: command(target, span, url, end=end))
+
+
+@app.command(epilog="Example: floorwatch rules --config config.yaml > floorwatch-rules.yaml")
+def rules(
+    config: ConfigOption = None,
+    runbook_url: Annotated[
+        str | None,
+        typer.Option(
+            help="Where the runbooks are, e.g. https://wiki.example/floorwatch.", show_default=False
+        ),
+    ] = None,
+    dashboard_url: Annotated[
+        str | None,
+        typer.Option(
+            help="A dashboard with a variable `target`; without it the status page.",
+            show_default=False,
+        ),
+    ] = None,
+    job: Annotated[str, typer.Option(help="The job that scrapes Floorwatch.")] = "floorwatch",
+    without: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="LABEL",
+            help="A scrape's label to leave out besides instance, job, pod; repeatable.",
+            show_default=False,
+        ),
+    ] = None,
+    wait: Annotated[
+        str | None,
+        typer.Option(
+            "--for",
+            help="How long FloorwatchBelowFloor waits, 1m at most; else what fits the windows.",
+            show_default=False,
+        ),
+    ] = None,
+) -> None:
+    """Print the Prometheus rules that fit a configuration."""
+    from monitor.commands.rules import rules as command
+
+    _guarded(
+        lambda: command(
+            _load(config),
+            runbook_url=runbook_url,
+            dashboard_url=dashboard_url,
+            job=job,
+            without=tuple(without or ()),
+            wait=wait,
+        )
+    )
 
 
 @app.command(epilog="Example: floorwatch version")

@@ -9,7 +9,8 @@ Rules of this file:
    or a driver, but in a thread.
 3. A loop that crashes starts again (`kept_running`). While ticks fail the daemon says that it
    is stale, and the service manager's watchdog is not fed.
-4. A stop undoes the start in reverse: the web server, the loops, the connections.
+4. A stop undoes the start in reverse: the web server, the loops, the connections, the state.
+5. An alarm is kept before it is shown (`keeping`).
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ import time
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import structlog
 
@@ -28,6 +30,9 @@ from monitor import __version__, serving
 from monitor.assembly import catalogue_of, plan_of
 from monitor.config import Config
 from monitor.config.errors import ConfigInvalid
+from monitor.following import Following
+from monitor.keeping import Keeper
+from monitor.maintaining import maintained
 from monitor.model import Event, GpuRound, Page, Status
 from monitor.outputs.board import Board
 from monitor.outputs.events import log_changes
@@ -38,9 +43,9 @@ from monitor.own_cost import process_cost
 from monitor.pipeline import Plan, State, conclude, take_in
 from monitor.signals import Signals
 from monitor.sources.expectations import ExpectationInvalid
-from monitor.sources.scrape import Connections, system_clock
+from monitor.sources.scrape import system_clock
 from monitor.target_state import TargetState
-from monitor.watching import Watch, kept_running
+from monitor.watching import kept_running
 
 STALE_INTERVALS = 5
 LEAST_STALE_SECONDS = 10.0
@@ -63,7 +68,8 @@ class Hooks:
 
     `read_gpus` stands for NVML. `load` reads the configuration anew, in a thread; without it
     SIGHUP ends the daemon. `on_event` sees every event, `on_tick` every status with the one
-    before it, `on_listen` the URL served.
+    before it, `on_listen` the URL served. `state_directory` keeps what survives a restart; None:
+    nothing does.
     """
 
     read_gpus: Callable[[], Awaitable[GpuRound]]
@@ -72,6 +78,7 @@ class Hooks:
     on_tick: Callable[[Status | None, Status], None] = lambda _old, _new: None
     on_listen: Callable[[str], None] = lambda _: None
     nvml_read_seconds: Callable[[], float | None] = lambda: None
+    state_directory: Path | None = None
 
 
 class Daemon:
@@ -84,6 +91,7 @@ class Daemon:
         self._hooks = hooks
         self._plan: Plan = plan_of(config, catalogue_of(config))
         self._state = State()
+        self._keeper = Keeper(hooks.state_directory)
         self._own = SelfStats(
             version=__version__,
             revision=os.environ.get("FLOORWATCH_REVISION", ""),
@@ -94,9 +102,8 @@ class Daemon:
         )
         self._board = Board(self._own, _stale_after(config))
         self._board.first_round_done = False
-        self._watches: dict[str, Watch] = {}
+        self._following = Following(self._take, self._engine_of)
         self._tasks: set[asyncio.Task[None]] = set()
-        self._connections = Connections()
         self._gpus_read = asyncio.Event()
         self._first_round_over = asyncio.Event()
         self._reload_asked = asyncio.Event()
@@ -117,7 +124,9 @@ class Daemon:
         hang_up = self.stop if self._hooks.load is None else self.ask_reload
         with Signals(stop=self.stop, hang_up=hang_up):
             async with AsyncExitStack() as ending:
-                ending.push_async_callback(self._connections.close)
+                self._state = await self._keeper.open(self._plan, system_clock())
+                ending.push_async_callback(self._close_keeper)
+                ending.push_async_callback(self._following.close)
                 ending.push_async_callback(self._end_tasks)
                 await self._listen(ending)
                 self._follow_targets()
@@ -132,6 +141,14 @@ class Daemon:
                 await self._stopping.wait()
                 notify(os.environ, "STOPPING=1")
                 _log.info("stopping")
+
+    async def maintain(self, target: str, seconds: float | None) -> str:
+        """No alarms of a target for so long; None: alarms again. One line; raises Refused."""
+        self._state, line = maintained(self._plan, self._state, target, seconds, system_clock())
+        _log.info("maintenance", target=target, for_seconds=seconds)
+        await self._keep_state()
+        self._wake()
+        return line
 
     async def reload(self) -> str | None:
         """Read the configuration anew; None, or one line that says why the old one stays."""
@@ -161,15 +178,27 @@ class Daemon:
             _log.warning(
                 "listen_needs_restart", serving=listen.address, given=config.listen.address
             )
-        self._config, self._plan = config.model_copy(update={"listen": listen}), plan
+        if config.state != self._config.state:
+            _log.warning("state_needs_restart", given=str(config.state))
+        kept = {"listen": listen, "state": self._config.state}
+        self._config, self._plan = config.model_copy(update=kept), plan
         self._board.stale_after_seconds = _stale_after(config)
         self._follow_targets()
         self._own = replace(self._own, config_reload_success_wall_seconds=time.time())
         _log.info("config_reloaded", targets=len(plan.targets))
 
+    async def _keep_state(self) -> None:
+        if self.status is not None:
+            await self._keeper.keep(self._plan, self._state, self.status)
+
+    async def _close_keeper(self) -> None:
+        await self._keeper.close(self._plan, self._state, self.status)
+
     async def _listen(self, ending: AsyncExitStack) -> None:
         listen = self._config.listen
-        options = HttpOptions(reload=self.reload, lifecycle=listen.lifecycle)
+        options = HttpOptions(
+            reload=self.reload, lifecycle=listen.lifecycle, maintain=self.maintain
+        )
         runner = make_runner(make_app(self._board, options))
         await runner.setup()
         ending.push_async_callback(serving.close, runner)
@@ -184,8 +213,7 @@ class Daemon:
         task.add_done_callback(self._tasks.discard)
 
     async def _end_tasks(self) -> None:
-        for watch in self._watches.values():
-            watch.stop()
+        self._following.stop()
         tasks = list(self._tasks)
         for task in tasks:
             task.cancel()
@@ -195,24 +223,17 @@ class Daemon:
         """Watch new or changed targets, stop watching those that are gone.
 
         What was counted is kept while the same server answers to the same name; at another
-        address its counters are another server's.
+        address its counters are another server's. A maintenance is of the name.
         """
-        interval = self._config.poll_interval_seconds
-        wanted = {target.name: target for target in self._config.targets}
-        same = set()
-        for name, watch in list(self._watches.items()):
-            target = wanted.get(name)
-            if target is not None and target.address.identity == watch.target.address.identity:
-                same.add(name)
-            if target != watch.target or interval != watch.interval_seconds:
-                watch.stop()
-                del self._watches[name]
-        for name in wanted.keys() - self._watches.keys():
-            self._watches[name] = Watch(
-                wanted[name], interval, self._connections, system_clock, self._take, self._engine_of
-            )
-            self._keep(self._watches[name].start())
-        kept = {name: state for name, state in self._state.targets.items() if name in same}
+        others = self._following.follow(self._config)
+        wanted = {target.name for target in self._config.targets}
+        kept = {
+            name: TargetState(maintenance_until=state.maintenance_until)
+            if name in others
+            else state
+            for name, state in self._state.targets.items()
+            if name in wanted
+        }
         self._state = replace(self._state, targets=kept)
 
     def _engine_of(self, name: str) -> str | None:
@@ -224,7 +245,7 @@ class Daemon:
         before = self._state.targets
         self._state = take_in(self._plan, self._state, event)
         if isinstance(event, Page) and _is_another(event.target, before, self._state.targets):
-            self._watches[event.target].ask_again()
+            self._following.ask_again(event.target)
 
     # ------------------------------------------------------------------------- loops
 
@@ -242,11 +263,12 @@ class Daemon:
     async def _tick_loop(self) -> None:
         if self.status is None:
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._first_round_over.wait(), FIRST_TICK_SECONDS)
+                async with asyncio.timeout(FIRST_TICK_SECONDS):
+                    await self._first_round_over.wait()
         loop = asyncio.get_running_loop()
         due = loop.time()
         while True:
-            self._tick()
+            await self._tick()
             interval = self._config.poll_interval_seconds
             late = max(0, int((loop.time() - due) / interval))
             self._own = replace(self._own, ticks_skipped=self._own.ticks_skipped + late)
@@ -259,8 +281,7 @@ class Daemon:
         with suppress(TimeoutError):
             async with asyncio.timeout(FIRST_ROUND_SECONDS):
                 await self._gpus_read.wait()
-                for watch in tuple(self._watches.values()):
-                    await watch.tried.wait()
+                await self._following.all_tried()
         self._board.first_round_done = True
         self._first_round_over.set()
         if self.status is not None:
@@ -282,24 +303,28 @@ class Daemon:
 
     async def _pause(self, seconds: float) -> None:
         """Sleep, but not through a reload: the interval may be another one."""
+        # Not wait_for: up to Python 3.11 it loses a cancellation that comes with the event.
         with suppress(TimeoutError):
-            await asyncio.wait_for(self._reloaded.wait(), max(0.0, seconds))
+            async with asyncio.timeout(max(0.0, seconds)):
+                await self._reloaded.wait()
 
     def _wake(self) -> None:
         """End every `_pause` that is under way."""
         self._reloaded.set()
         self._reloaded = asyncio.Event()
 
-    def _tick(self) -> None:
+    async def _tick(self) -> None:
         begun = time.perf_counter()
         old, now = self.status, system_clock()
         self._state, status = conclude(self._plan, self._state, now)
         self.status = status
+        took = time.perf_counter() - begun
+        await self._keep_state()
         self._own = replace(
             self._own,
             last_tick_wall_seconds=now.wall_seconds,
             ticks=self._own.ticks + 1,
-            tick_seconds=time.perf_counter() - begun,
+            tick_seconds=took,
             render_seconds=self._board.render_seconds,
             **process_cost(),
         )

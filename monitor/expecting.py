@@ -5,16 +5,20 @@ Pure, part of the core: it gathers what `monitor.expectation` needs and decides 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from monitor.expectation.floors import expectation_for
-from monitor.expectation.live import Served, Site, served, with_model
+from monitor.expectation.live import Site, with_model
 from monitor.expectation.matching import Catalogue, match
+from monitor.expectation.overlap import Overlap, overlap_of
+from monitor.expectation.runtime_check import least_sure
+from monitor.expectation.served import FoundModel, Served, served
 from monitor.expectation.step_time import StepFit
 from monitor.fleet import Fleet
 from monitor.model import (
     Attribution,
     Expectation,
+    GpuActivity,
     GpuReading,
     GpuSpec,
     JudgementSettings,
@@ -34,45 +38,65 @@ def expectation_of(
     fit: StepFit | None,
     rates: Mapping[float, Rates],
     settings: JudgementSettings,
-) -> tuple[Expectation, Served | None]:
+    *,
+    calibration: float | None = None,
+    activity: tuple[GpuActivity, ...] = (),
+) -> tuple[Expectation, Served]:
     """Every floor of a target and what the load model says; its model's constants, to keep.
 
-    Without a fit the load model is left out.
+    Without a fit the load model is left out. `calibration`: the efficiency that this server
+    reaches when it is well, None until it is learned. `activity`: of any of the host's GPUs.
     """
     gpu = gpu_of(spec, attribution, fleet, catalogue)
+    model = served_of(spec, state)
     expectation = expectation_for(
-        spec.floor, gpu, precision_of(spec, state.info), catalogue, catalogue.references
+        spec.floor,
+        gpu,
+        precision_of(spec, state.info, model),
+        catalogue,
+        catalogue.references,
+        math_precision=model.math_precision,
     )
     if fit is None:
-        return expectation, None
-    observation = state.observation
-    told = None if observation is None else observation.kv_cache_dtype
-    if told is None and state.info is not None:
-        told = state.info.kv_cache_dtype
-    model = served(state.served, spec, state.info, told)
+        return expectation, model
     readings = tuple(reading for _, reading in _read(attribution, fleet) if reading is not None)
+    uuids = {reading.uuid for reading in readings}
     site = Site(
         gpu=gpu,
         readings=readings,
         gpu_count=attribution.gpu_count,
         replicas=len(replicas_of(state)),
-        overlapped=overlapped(state),
+        overlap=overlap(state, rates.values()),
         role=role_of(spec, state),
         alone=not any(share.shared_with for share in attribution.shares),
+        info=state.info,
+        activity=tuple(one for one in activity if one.uuid in uuids),
     )
-    judged = rates[settings.short_window_seconds]
-    return with_model(expectation, spec, model, site, fit, judged, rates.values()), model
+    return with_model(expectation, spec, model, site, fit, rates, settings, calibration), model
 
 
-def overlapped(state: TargetState) -> bool | None:
-    """Whether the engine schedules the next step while the GPU works; None: not told.
+def served_of(spec: TargetSpec, state: TargetState) -> Served:
+    """The target's model: of the operator's config, else of the one that the server names."""
+    observation, info = state.observation, state.info
+    told = None if observation is None else observation.kv_cache_dtype
+    if told is None and info is not None:
+        told = info.kv_cache_dtype
+    found = FoundModel(state.model_config, state.model_config_because)
+    return served(state.served, spec, info, told, found)
 
-    SGLang's server info tells, vLLM does not. Not told counts as not overlapped: the step is then
-    expected longer, and the floor errs low.
-    """
-    if state.info is None or state.info.overlap_disabled is None:
-        return None
-    return not state.info.overlap_disabled
+
+def overlap(state: TargetState, rates: Iterable[Rates]) -> Overlap:
+    """Whether the engine schedules the next step while the GPU works."""
+    observation, info = state.observation, state.info
+    prompt = state.meter.prompt_source
+    return overlap_of(
+        state.meter.engine,
+        info,
+        (None if info is None else info.engine_version)
+        or (None if observation is None else observation.engine_version),
+        None if prompt is None else prompt.source,
+        speculates=any(window.tokens_per_draft is not None for window in rates),
+    )
 
 
 def gpu_of(
@@ -90,7 +114,8 @@ def gpu_of(
         return None
     if len(kinds) > 1:
         return Unknown("gpu", f"GPUs of different kinds serve it: {', '.join(sorted(kinds))}")
-    return entries[0]
+    known = [entry for entry in entries if isinstance(entry, GpuSpec)]
+    return least_sure(known) if known else entries[0]
 
 
 def _read(attribution: Attribution, fleet: Fleet) -> list[tuple[str, GpuReading | None]]:

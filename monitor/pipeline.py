@@ -10,40 +10,28 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from monitor import engines
+from monitor.consequences import Kind, charged, found, learned, member_of, stragglers
 from monitor.expectation.matching import Catalogue
 from monitor.expectation.step_time import StepFit
-from monitor.expecting import expectation_of
 from monitor.fleet import Fleet, gpu_statuses, saw_round
 from monitor.judgement.alarms import alarms
-from monitor.judgement.evidence import Evidence
-from monitor.judgement.floor_share import floor_share
+from monitor.judgement.straggler import Straggling
 from monitor.judgement.verdict import judge
 from monitor.model import (
-    Attribution,
     Event,
-    Expectation,
     Failure,
     GpuRound,
     Instant,
     JudgementSettings,
     Page,
     Problem,
-    Rates,
     Status,
     TargetSpec,
-    Unknown,
 )
 from monitor.reporting import target_status
-from monitor.target_state import (
-    TargetState,
-    evidence_of,
-    gpus_told,
-    is_local,
-    replicas_of,
-    work_counted,
-)
+from monitor.target_state import TargetState, gpus_told, work_counted
 from monitor.throughput import meter as metering
-from monitor.throughput.attribution import attribute, share_gpus
+from monitor.viewing import Site, views
 
 GPUS_WHERE_NOT_TOLD = 16
 """What is plausible of a server whose number of GPUs nobody told is that of so many."""
@@ -62,29 +50,24 @@ class Plan:
     fit: StepFit | None = None
     by_name: Mapping[str, TargetSpec] = field(init=False, repr=False, compare=False)
 
+    @property
+    def fit_name(self) -> str:
+        """Which constants of the load model judge."""
+        return "" if self.fit is None else self.fit.name
+
     def __post_init__(self) -> None:
         object.__setattr__(self, "by_name", {spec.name: spec for spec in self.targets})
 
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """Everything that is remembered between two ticks."""
+    """Everything that is remembered between two ticks; `at`: of the last one."""
 
     targets: Mapping[str, TargetState] = field(default_factory=dict)
     fleet: Fleet = Fleet()
+    straggling: Mapping[Kind, Straggling] = field(default_factory=dict)
+    at: Instant | None = None
     caches: dict[str, engines.SeriesCache] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class _View:
-    """One target in the midst of a tick."""
-
-    spec: TargetSpec
-    state: TargetState
-    attribution: Attribution
-    expectation: Expectation
-    rates: Mapping[float, Rates]
-    evidence: Evidence
 
 
 def step(plan: Plan, state: State, events: Iterable[Event], now: Instant) -> tuple[State, Status]:
@@ -97,7 +80,8 @@ def step(plan: Plan, state: State, events: Iterable[Event], now: Instant) -> tup
 def take_in(plan: Plan, state: State, event: Event) -> State:
     """The state after one more event; events of unknown targets change nothing."""
     if isinstance(event, GpuRound):
-        return replace(state, fleet=saw_round(state.fleet, event))
+        longest = plan.settings.long_window_seconds
+        return replace(state, fleet=saw_round(state.fleet, event, longest))
     spec = plan.by_name.get(event.target)
     if spec is None:
         return state
@@ -107,29 +91,66 @@ def take_in(plan: Plan, state: State, event: Event) -> State:
     elif isinstance(event, Failure):
         after = _failed(before, event.problem)
     else:
-        after = replace(before, info=event.info)
+        after = replace(
+            before,
+            info=event.info,
+            model_config=event.model_config,
+            model_config_because=event.model_config_because,
+        )
     return replace(state, targets={**state.targets, event.target: after})
+
+
+def with_maintenance(state: State, target: str, until_wall_seconds: float | None) -> State:
+    """The state once the operator wants no alarms of a target until then; None: alarms again."""
+    before = state.targets.get(target, TargetState())
+    after = replace(before, maintenance_until=until_wall_seconds)
+    return replace(state, targets={**state.targets, target: after})
 
 
 def conclude(plan: Plan, state: State, now: Instant) -> tuple[State, Status]:
     """The status of every target and GPU at `now`; targets that left the plan are forgotten."""
     targets = {spec.name: state.targets.get(spec.name, TargetState()) for spec in plan.targets}
+    settings = plan.settings
+    seconds = None if state.at is None else now.monotonic_seconds - state.at.monotonic_seconds
+    seen = views(plan.targets, targets, Site(state.fleet, plan.catalogue, plan.fit, settings, now))
+    verdicts = {view.spec.name: judge(view.state.judged, view.evidence, settings) for view in seen}
+    straggling, behind = stragglers(
+        state.straggling,
+        [
+            member_of(
+                view.spec.name, view.state, view.evidence, verdicts[view.spec.name][1], settings
+            )
+            for view in seen
+        ],
+        now,
+        settings,
+    )
     statuses = []
-    for view in _views(plan, targets, state.fleet, now):
-        judged, judgement = judge(view.state.judged, view.evidence, plan.settings)
-        targets[view.spec.name] = replace(view.state, judged=judged)
+    for view in seen:
+        judged, judgement = verdicts[view.spec.name]
+        after, findings = found(
+            replace(view.state, judged=judged),
+            view.evidence,
+            judgement,
+            behind.get(view.spec.name),
+            settings,
+        )
+        after = learned(after, view.spec, view.evidence, judgement, plan.fit_name, now, settings)
+        after = charged(after, view.spec, view.evidence, judgement, seconds, settings)
+        targets[view.spec.name] = after
         statuses.append(
             target_status(
                 spec=view.spec,
-                state=view.state,
+                state=after,
                 attribution=view.attribution,
                 expectation=view.expectation,
                 rates=view.rates,
                 judgement=judgement,
-                settings=plan.settings,
+                findings=findings,
+                settings=settings,
             )
         )
-    gpus = gpu_statuses(state.fleet, statuses, plan.catalogue)
+    gpus = gpu_statuses(state.fleet, statuses, plan.catalogue, settings.main_window_seconds)
     judged_of = {name: target.judged for name, target in targets.items()}
     status = Status(
         at=now,
@@ -137,9 +158,9 @@ def conclude(plan: Plan, state: State, now: Instant) -> tuple[State, Status]:
         gpus=gpus,
         nvml_up=state.fleet.nvml_up,
         nvml_reason=state.fleet.reason,
-        alerts=alarms(statuses, judged_of, gpus, now, plan.settings),
+        alerts=alarms(statuses, judged_of, gpus, now, settings),
     )
-    return replace(state, targets=targets), status
+    return replace(state, targets=targets, straggling=straggling, at=now), status
 
 
 def _saw_page(
@@ -183,88 +204,3 @@ def _failed(before: TargetState, problem: Problem) -> TargetState:
         scrapes=before.scrapes + 1,
         failures={**before.failures, reason: before.failures.get(reason, 0) + 1},
     )
-
-
-def _views(
-    plan: Plan, targets: Mapping[str, TargetState], fleet: Fleet, now: Instant
-) -> list[_View]:
-    """Each target's figures, then the shares of those that sit on the same GPUs."""
-    attributions = _attributions(plan, targets, fleet)
-    views = []
-    for spec in plan.targets:
-        state, attribution = targets[spec.name], attributions[spec.name]
-        rates = {
-            window: metering.rates(state.meter, window, plan.settings.min_completions)
-            for window in plan.settings.windows_seconds
-        }
-        expectation, model = expectation_of(
-            spec, state, attribution, fleet, plan.catalogue, plan.fit, rates, plan.settings
-        )
-        state = replace(state, served=model)
-        evidence = evidence_of(plan.settings, spec, state, attribution, expectation, rates, now)
-        views.append(_View(spec, state, attribution, expectation, rates, evidence))
-    evidences = {view.spec.name: view.evidence for view in views}
-    return [_with_neighbours(view, evidences, plan.settings) for view in views]
-
-
-def _attributions(
-    plan: Plan, targets: Mapping[str, TargetState], fleet: Fleet
-) -> dict[str, Attribution]:
-    local = {spec.name: is_local(spec.url) for spec in plan.targets}
-    searching = sum(
-        spec.gpus is None and spec.gpu_count is None and local[spec.name] for spec in plan.targets
-    )
-    return share_gpus(
-        {
-            spec.name: attribute(
-                spec,
-                targets[spec.name].meter.engine,
-                targets[spec.name].info,
-                fleet.readings,
-                replicas_of(targets[spec.name]),
-                local=local[spec.name],
-                alone=searching == 1,
-            )
-            for spec in plan.targets
-        },
-        [name for name, here in local.items() if here],
-    )
-
-
-def _with_neighbours(
-    view: _View, evidences: Mapping[str, Evidence], settings: JudgementSettings
-) -> _View:
-    """The view with what the other servers make of its fullest GPU."""
-    crowds = {share.shared_with for share in view.attribution.shares if share.shared_with}
-    if not crowds:
-        return view
-    names = view.evidence.shared_with
-    short = {name: _share(evidences[name], evidences[name].short, settings) for name in names}
-    long = {name: _share(evidences[name], evidences[name].long, settings) for name in names}
-    return replace(
-        view,
-        evidence=replace(
-            view.evidence,
-            others_short=_fullest(crowds, short),
-            others_long=_fullest(crowds, long),
-        ),
-    )
-
-
-def _share(evidence: Evidence, rates: Rates, settings: JudgementSettings) -> float | None:
-    """A neighbour's share of its floor; None where it is not known, or not known any more."""
-    blind = evidence.blind_seconds()
-    if blind is None or blind > settings.no_data_seconds or not evidence.ready:
-        return None
-    share = floor_share(evidence, rates, settings)
-    return None if isinstance(share, Unknown) else share
-
-
-def _fullest(crowds: Iterable[tuple[str, ...]], shares: Mapping[str, float | None]) -> float | None:
-    sums = []
-    for crowd in crowds:
-        known = [share for name in crowd if (share := shares[name]) is not None]
-        if len(known) < len(crowd):
-            return None
-        sums.append(sum(known))
-    return max(sums)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 
-from monitor.assembly import scrape_target_of
+from monitor.assembly import info_reply, scrape_target_of
 from monitor.config import Config
 from monitor.config.target import TargetConfig
-from monitor.model import Event, Failure, GpuRound, InfoReply, Page, Status
+from monitor.model import Event, Failure, GpuRound, Page, Status
 from monitor.pipeline import Plan, State, conclude, take_in
 from monitor.sources import server_info
 from monitor.sources.scrape import Connections, Scraper, system_clock
@@ -50,7 +50,7 @@ async def _look(
             if engine is not None:
                 info = await server_info.read(scraper.client, engine)
                 if info is not None:
-                    events.append(InfoReply(target.name, system_clock(), info))
+                    events.append(await info_reply(target, info, system_clock()))
         await asyncio.sleep(BETWEEN_LOOKS_SECONDS)
         async with gate:
             events.append(await scraper.fetch())

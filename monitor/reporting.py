@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from monitor.model import (
     Attribution,
     Expectation,
+    Finding,
     Floor,
     Gauge,
     GpuOnTarget,
@@ -18,8 +19,17 @@ from monitor.model import (
     TargetSpec,
     TargetStatus,
     Unknown,
+    Verdict,
 )
-from monitor.target_state import TargetState, fullest_of, gauge_of, model_of, precision_of, role_of
+from monitor.target_state import (
+    TargetState,
+    fullest_of,
+    gauge_of,
+    model_of,
+    precision_of,
+    role_of,
+    tensor_parallel_of,
+)
 
 
 def target_status(
@@ -30,6 +40,7 @@ def target_status(
     expectation: Expectation,
     rates: Mapping[float, Rates],
     judgement: Judgement,
+    findings: tuple[Finding, ...] = (),
     settings: JudgementSettings,
 ) -> TargetStatus:
     """Everything known of a target at one tick.
@@ -55,13 +66,13 @@ def target_status(
             or (None if observation is None else observation.engine_version)
         ),
         model=model_of(state),
-        precision=precision_of(spec, info),
+        precision=precision_of(spec, info, state.served),
         kv_cache_dtype=(
             (None if observation is None else observation.kv_cache_dtype)
             or (None if info is None else info.kv_cache_dtype)
         ),
         role=role,
-        tensor_parallel=spec.tensor_parallel or (None if info is None else info.tensor_parallel),
+        tensor_parallel=tensor_parallel_of(spec, state),
         pipeline_parallel=(
             spec.pipeline_parallel or (None if info is None else info.pipeline_parallel)
         ),
@@ -91,6 +102,11 @@ def target_status(
         replicas=_replicas(state, attribution, main) if up else (),
         expectation=expectation,
         judgement=judgement,
+        findings=findings,
+        cost=state.cost,
+        maintenance_until_wall_seconds=(
+            state.maintenance_until if judgement.verdict is Verdict.MAINTENANCE else None
+        ),
         unknown=_unknown(state, attribution, expectation, main, up=up),
         notes=() if observation is None else observation.notes,
     )

@@ -4,14 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 from urllib.parse import urlsplit
 
-from monitor.expectation.live import Served
+from monitor.expectation.precision import RunPrecision
+from monitor.expectation.precision import precision_of as run_precision
+from monitor.expectation.served import Served
+from monitor.judgement.cost import Backlog
+from monitor.judgement.drift import Drift
 from monitor.judgement.evidence import Evidence
+from monitor.judgement.findings import Found
+from monitor.judgement.learning import Learned
 from monitor.judgement.verdict import Judged
 from monitor.model import (
     Attribution,
+    Cost,
     Counter,
+    Efficiency,
     EngineObservation,
     Expectation,
     Gauge,
@@ -21,6 +30,7 @@ from monitor.model import (
     Rates,
     ServerInfo,
     TargetSpec,
+    Unknown,
 )
 from monitor.throughput.attribution import world_size
 from monitor.throughput.meter import Meter
@@ -31,6 +41,8 @@ class TargetState:
     """What is remembered of one target.
 
     `moved_at`: the page on which work last showed. `served`: its model's constants.
+    `model_config` is the config that the server's own word led to, as of its last info.
+    `maintenance_until`: Unix time up to which the operator wants no alarms; it may have passed.
     """
 
     meter: Meter = Meter()
@@ -44,16 +56,29 @@ class TargetState:
     moved_at: float | None = None
     judged: Judged = Judged()
     served: Served | None = None
+    model_config: Mapping[str, Any] | None = None
+    model_config_because: str | None = None
+    learned: Learned = Learned()
+    drift: Drift = Drift()
+    found: Found = Found()
+    cost: Cost = Cost()
+    backlog: Backlog = Backlog()
+    maintenance_until: float | None = None
 
 
-def precision_of(spec: TargetSpec, info: ServerInfo | None) -> str | None:
-    """The precision that runs: as configured, else the quantisation the server tells.
+_NO_MODEL = Unknown("model", "no model config is at hand")
 
-    An unquantised answer proves nothing (the checkpoint may be quantised), so it is unknown.
+
+def precision_of(
+    spec: TargetSpec, info: ServerInfo | None, model: Served | None = None
+) -> str | None:
+    """The precision that runs: as configured, else as the model's weights are held.
+
+    Without a `model` the quantisation that the server tells is all there is; an unquantised answer
+    proves nothing then (the checkpoint may be quantised), so it is unknown.
     """
-    if spec.precision is not None:
-        return spec.precision
-    return None if info is None else info.quantization
+    found = run_precision(_NO_MODEL, info, spec.precision) if model is None else model.precision
+    return found.precision if isinstance(found, RunPrecision) else None
 
 
 def replicas_of(state: TargetState) -> tuple[str, ...]:
@@ -116,6 +141,11 @@ def role_of(spec: TargetSpec, state: TargetState) -> str | None:
     """The role in a disaggregated deployment: as configured, else as page or server say."""
     seen = None if state.observation is None else state.observation.role
     return spec.role or seen or (None if state.info is None else state.info.role)
+
+
+def tensor_parallel_of(spec: TargetSpec, state: TargetState) -> int | None:
+    """Over how many GPUs a layer is split: as configured, else by the server's word."""
+    return spec.tensor_parallel or (None if state.info is None else state.info.tensor_parallel)
 
 
 def work_counted(meter: Meter) -> tuple[float, float]:
@@ -212,5 +242,20 @@ def evidence_of(
         others_long=0.0,
         role=role_of(spec, state),
         info=state.info,
-        floor_pending=spec.model is not None and expectation.in_force is None,
+        engine=meter.engine,
+        expectation=expectation,
+        tensor_parallel=tensor_parallel_of(spec, state),
+        usual=state.learned.usual(),
+        maintenance=spec.maintenance or (state.maintenance_until or 0.0) > now.wall_seconds,
+        efficiency_main=Efficiency(
+            expectation.efficiency_observed_main, expectation.efficiency_demand_main
+        ),
+        efficiency_short=Efficiency(expectation.efficiency_observed, expectation.efficiency_demand),
+        efficiency_long=Efficiency(
+            expectation.efficiency_observed_long, expectation.efficiency_demand_long
+        ),
+        floor_pending=(
+            (spec.model is not None or state.model_config is not None)
+            and expectation.in_force is None
+        ),
     )

@@ -12,12 +12,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 
 import structlog
 
-from monitor.assembly import scrape_target_of
+from monitor.assembly import info_reply, scrape_target_of
 from monitor.config.target import TargetConfig
-from monitor.model import Event, InfoReply, Page
+from monitor.model import Event, Page
 from monitor.sources import server_info
 from monitor.sources.http_client import Clock
 from monitor.sources.schedule import PollSchedule
@@ -137,9 +138,9 @@ class Watch:
             engine = self._engine(self.target.name)
             info = None if engine is None else await server_info.read(self._scraper.client, engine)
             if info is not None:
-                self._emit(InfoReply(self.target.name, self._clock(), info))
+                self._emit(await info_reply(self.target, info, self._clock()))
             pause = INFO_RETRY_SECONDS if info is None else INFO_SECONDS
-            try:
-                await asyncio.wait_for(self._ask_again.wait(), pause)
-            except TimeoutError:
-                continue
+            # Not `wait_for`: on Python 3.11 it may swallow a cancellation.
+            with suppress(TimeoutError):
+                async with asyncio.timeout(pause):
+                    await self._ask_again.wait()

@@ -6,9 +6,17 @@ from pathlib import Path
 
 import pytest
 
-from monitor.assembly import catalogue_doubts, catalogue_of, plan_for, plan_of, scrape_target_of
+from monitor.assembly import (
+    catalogue_doubts,
+    catalogue_of,
+    info_reply,
+    plan_for,
+    plan_of,
+    scrape_target_of,
+)
 from monitor.config import Config, parse
 from monitor.config.errors import ConfigInvalid
+from monitor.model import InfoReply, Instant, ServerInfo
 from monitor.sources.expectations import ExpectationInvalid
 from monitor.sources.scrape import BasicAuth, ScrapeTarget
 
@@ -130,3 +138,54 @@ def test_models_are_read_and_those_that_cannot_be_are_all_named(tmp_path: Path) 
     first, second = str(caught.value).splitlines()
     assert first.startswith(f"target a: model: {tmp_path}/nosuch: No such file or directory; ")
     assert second.startswith(f"target b: model: {tmp_path}/neither: No such file or directory; ")
+
+
+# --------------------------------------------------------------- the model that a server names
+
+AT = Instant(1.0, 2.0)
+
+
+async def told(text: str, path: str | None) -> InfoReply:
+    (target,) = parse(f"targets: [{{name: a, {text}}}]", "test", {}).targets
+    return await info_reply(target, ServerInfo(model_path=path), AT)
+
+
+@pytest.mark.parametrize("url", ["http://127.0.0.1:1", "http://[::1]:1", "unix:/run/vllm.sock"])
+async def test_a_server_of_this_host_names_its_model(tmp_path: Path, url: str) -> None:
+    (tmp_path / "config.json").write_text('{"model_type": "llama"}')
+    reply = await told(f"url: '{url}', model: auto", str(tmp_path))
+    assert reply == InfoReply(
+        "a",
+        AT,
+        ServerInfo(model_path=str(tmp_path)),
+        {"model_type": "llama"},
+        f"{tmp_path}, as the server tells",
+    )
+    # It is the default.
+    assert await told(f"url: '{url}'", str(tmp_path)) == reply
+
+
+async def test_a_hub_id_is_looked_for_where_the_environment_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("HF_HUB_CACHE", raising=False)
+    monkeypatch.setenv("HF_HOME", str(tmp_path))
+    folder = tmp_path / "hub" / "models--a--b" / "snapshots" / "0123456"
+    folder.mkdir(parents=True)
+    (folder / "config.json").write_text("{}")
+    reply = await told("url: 'http://127.0.0.1:1'", "a/b")
+    assert reply.model_config == {}
+
+
+async def test_another_host_s_paths_are_not_read(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text("{}")
+    reply = await told("url: 'http://192.0.2.1:1'", str(tmp_path))
+    assert reply.model_config is None
+    because = "the server runs on another host, so its files are not here"
+    assert reply.model_config_because == because
+
+
+async def test_the_operator_s_model_needs_no_other(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text("{}")
+    reply = await told("url: 'http://127.0.0.1:1', model: {layers: 64}", str(tmp_path))
+    assert reply == InfoReply("a", AT, ServerInfo(model_path=str(tmp_path)))

@@ -7,6 +7,7 @@ import os
 import re
 import signal
 import socket
+import threading
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -477,6 +478,69 @@ async def test_another_listen_address_needs_a_restart_and_says_so() -> None:
             assert (await one.get("-/healthy"))[0] == 200
     told = [log for log in logs if log["event"] == "listen_needs_restart"]
     assert [(log["serving"], log["given"]) for log in told] == [("127.0.0.1:0", "127.0.0.1:9")] * 2
+
+
+async def test_another_state_folder_needs_a_restart_and_says_so(tmp_path: Path) -> None:
+    file = ConfigFile(config_of(head=f"{FAST}state: {tmp_path / 'one'}\n"))
+    with structlog.testing.capture_logs() as logs:
+        async with running(file.config, load=file.load, state_directory=tmp_path / "one") as one:
+            file.config = config_of(head=f"{FAST}state: {tmp_path / 'two'}\n")
+            assert await one.daemon.reload() is None
+    (told,) = (log for log in logs if log["event"] == "state_needs_restart")
+    assert told["given"] == str(tmp_path / "two")
+    assert not (tmp_path / "two").exists()
+
+
+async def test_maintenance_over_http_is_of_the_name(
+    engine: ServedEngine, other: ServedEngine, tmp_path: Path
+) -> None:
+    file = ConfigFile(config_of(engine))
+    async with running(file.config, load=file.load, state_directory=tmp_path) as one:
+        url = f"{one.url}api/v1/maintenance/t0"
+        async with aiohttp.ClientSession() as session:
+            async with session.post(f"{url}?for=1h") as answer:
+                assert answer.status == 200
+                assert (await answer.text()).startswith("t0: maintenance until ")
+            until_wall = one.daemon._state.targets["t0"].maintenance_until
+            assert until_wall is not None
+            assert until_wall == pytest.approx(time.time() + 3600.0, abs=30.0)
+            assert str(until_wall) in (tmp_path / "state.json").read_text()
+            engine.tokens += 100
+            await one.until_tick(
+                lambda status: status.targets[0].totals.generation_tokens == 100, "counted"
+            )
+            # Another server takes its place: its counters are its own, the maintenance goes on.
+            file.config = config_of(other)
+            assert await one.daemon.reload() is None
+            moved = one.daemon._state.targets["t0"]
+            assert moved.maintenance_until == until_wall
+            assert moved.meter.totals.generation_tokens is None
+            async with session.delete(url) as answer:
+                assert (answer.status, await answer.text()) == (200, "t0: maintenance ended\n")
+            assert one.daemon._state.targets["t0"].maintenance_until is None
+            # A target that is taken out of the configuration is forgotten.
+            file.config = config_of()
+            assert await one.daemon.reload() is None
+            async with session.delete(url) as answer:
+                assert answer.status == 404
+
+
+async def test_a_slow_disk_delays_no_tick_but_the_one_with_the_alarm(
+    engine: ServedEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    go = threading.Event()
+    monkeypatch.setattr("monitor.keeping.PATIENCE_SECONDS", 0.05)
+    monkeypatch.setattr("monitor.keeping._written", lambda *_: go.wait(20.0) and None)
+    async with running(config_of(engine), state_directory=tmp_path) as one:
+        for _ in range(3):
+            await one.until_tick(lambda status: status.targets[0].up, "ticks go on")
+        go.set()
+
+
+async def test_a_stop_at_the_moment_of_a_reload_is_not_lost() -> None:
+    for _ in range(3):
+        async with running(config_of()) as one:
+            one.daemon._wake()
 
 
 async def test_without_a_file_there_is_nothing_to_reload() -> None:

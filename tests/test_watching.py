@@ -98,6 +98,10 @@ async def test_the_server_is_asked_what_it_is_once(
     assert isinstance(reply, InfoReply)
     assert reply.info.engine_version == "0.11.0"
     assert engine.asked("/version") == 1
+    # The model `m` is neither a path nor in the host's copy of the hub.
+    assert reply.model_config is None
+    assert reply.model_config_because is not None
+    assert reply.model_config_because.startswith("the server's m is not in this host's hub folder")
 
 
 async def test_an_unknown_engine_is_asked_later(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import json
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from monitor.assembly import catalogue_of, plan_of
@@ -20,6 +20,7 @@ from monitor.expectation.claims import density_of_claim, shares_of_peaks, sparse
 from monitor.expectation.floors import expectation_for
 from monitor.expectation.matching import Catalogue
 from monitor.expectation.peaks import canonical, dense_peak
+from monitor.expectation.published import published
 from monitor.model import Density, Figure, Floor, FloorSpec, GpuSpec, Unknown
 from monitor.outputs.explanation import (
     Achieved,
@@ -34,7 +35,12 @@ from monitor.outputs.explanation import (
 )
 
 RULES = ("min", "bandwidth", "compute", "product")
-"""The rules that two GPUs' figures are enough for."""
+"""The rules that two GPUs' figures are enough for; `weighted` needs time shares too."""
+
+_NO_SHARES = (
+    "it needs the parts of the reference's time: `rule: weighted` with `time_shares: {memory: 60%,"
+    " compute: 30%, fixed: 10%}` in the floor of a target of --config that scales from this GPU"
+)
 
 SOURCE = "the command line"
 
@@ -80,7 +86,7 @@ def explain_rules(config: Config, question: Question, *, as_json: bool) -> int:
     """Say what each rule gives, what it makes of measured rates, and whose peaks are quoted."""
     catalogue = catalogue_of(config)
     ours = entry_of(question.gpu, catalogue, "--gpu")
-    compared = _compared(question, ours, catalogue)
+    compared = _compared(question, ours, catalogue, config)
     if as_json:
         for claim in compared.claims:
             if claim.density is not Density.DENSE:
@@ -91,8 +97,11 @@ def explain_rules(config: Config, question: Question, *, as_json: bool) -> int:
     return 0
 
 
-def _compared(question: Question, ours: GpuSpec, catalogue: Catalogue) -> Comparison:
-    rules = tuple(_rules(question, ours, catalogue))
+def _compared(
+    question: Question, ours: GpuSpec, catalogue: Catalogue, config: Config
+) -> Comparison:
+    shares = _time_shares(question, catalogue, config)
+    rules = tuple(_rules(question, ours, catalogue, shares))
     claims = tuple(_claim(text, ours) for text in question.peak_claims)
     achieved = tuple(_achieved(text, ours) for text in question.achieved)
     if question.measured and not rules:
@@ -104,6 +113,7 @@ def _compared(question: Question, ours: GpuSpec, catalogue: Catalogue) -> Compar
         raise ConfigInvalid([f"explain --gpu: nothing to explain; give {wanted}"])
     rates = [_measured(rate) for rate in question.measured]
     theirs = question.reference and entry_of(question.reference, catalogue, "--reference").id
+    no_weighted = bool(rules) and not isinstance(shares, Mapping)
     return Comparison(
         gpu=ours.id,
         reference=theirs,
@@ -113,13 +123,16 @@ def _compared(question: Question, ours: GpuSpec, catalogue: Catalogue) -> Compar
         measured=tuple((rate, tuple(_against(rate, rules))) for rate in rates),
         claims=claims,
         achieved=achieved,
+        not_shown=(("weighted", str(shares)),) if no_weighted else (),
     )
 
 
 # --------------------------------------------------------------------------- rules
 
 
-def _rules(question: Question, ours: GpuSpec, catalogue: Catalogue) -> Iterator[RuleResult]:
+def _rules(
+    question: Question, ours: GpuSpec, catalogue: Catalogue, shares: Mapping[str, float] | str
+) -> Iterator[RuleResult]:
     if question.reference is None and question.reference_tokens_per_second is None:
         if question.at_least is not None:
             raise ConfigInvalid(["--at-least: a share of what? give --reference"])
@@ -138,15 +151,46 @@ def _rules(question: Question, ours: GpuSpec, catalogue: Catalogue) -> Iterator[
             source=SOURCE,
         )
         yield _result("fraction", spec, ours, question.precision, catalogue)
-    for rule in RULES:
+    weighted = () if isinstance(shares, str) else ("weighted",)
+    for rule in (*RULES, *weighted):
         spec = FloorSpec(
             reference_gpu=theirs,
             reference_tokens_per_second=rate,
             reference_precision=question.reference_precision or question.precision,
             reference_rule=rule,
+            reference_time_shares=None if isinstance(shares, str) else shares,
             source=SOURCE,
         )
         yield _result(rule, spec, ours, question.precision, catalogue)
+
+
+def _time_shares(
+    question: Question, catalogue: Catalogue, config: Config
+) -> Mapping[str, float] | str:
+    """The parts of the reference's time, as a target says that scales from it; else why not."""
+    given = [
+        spec.reference_time_shares
+        for target in config.targets
+        if target.floor is not None
+        and (spec := target.floor.spec()).reference_time_shares is not None
+        and _scales_from(spec, question.reference, catalogue)
+    ]
+    if not given:
+        return _NO_SHARES
+    if any(shares != given[0] for shares in given):
+        return "the targets of --config that scale from this GPU give different `time_shares`"
+    return given[0] or {}
+
+
+def _scales_from(spec: FloorSpec, reference: str | None, catalogue: Catalogue) -> bool:
+    gpu = spec.reference_gpu
+    if spec.reference_id is not None:
+        entry = published(spec.reference_id, catalogue.references)
+        gpu = None if isinstance(entry, Unknown) else entry.gpu
+    if gpu is None or reference is None:
+        return False
+    theirs = catalogue.by_id(gpu)
+    return isinstance(theirs, GpuSpec) and theirs == catalogue.by_id(reference)
 
 
 def _check_precision(precision: str | None, option: str) -> None:

@@ -10,7 +10,13 @@ from monitor.assembly import catalogue_of
 from monitor.commands.console import say, show, width
 from monitor.config import Config
 from monitor.config.errors import ConfigInvalid
-from monitor.expectation.matching import Catalogue, bandwidth_from_nvml, match, pci_device_id
+from monitor.expectation.matching import Catalogue, match
+from monitor.expectation.nvml_facts import (
+    bandwidth_from_nvml,
+    multiprocessors_from_nvml,
+    pci_device_id,
+)
+from monitor.expectation.runtime_check import is_listed, shape_words
 from monitor.model import GpuReading, GpuRound, GpuSpec, Instant, Unknown
 from monitor.outputs.catalogue import catalogue_table, gpu_page, gpu_to_json
 from monitor.outputs.catalogue_entry import catalogue_entry
@@ -63,11 +69,12 @@ def _show_missing(seen: GpuRound, catalogue: Catalogue, *, as_json: bool) -> Non
         found = match(reading, catalogue)
         if reading.error is not None:
             unreadable[reading.index] = reading.error
-        elif isinstance(found, GpuSpec):
+        elif isinstance(found, GpuSpec) and is_listed(reading, found):
             known[reading.index] = found.id
         else:
-            # GPUs of one kind need one file.
-            entries.setdefault(_entry(reading, found.reason, seen), []).append(reading.index)
+            # GPUs of one kind need one file. One that is known by its shape alone needs it too.
+            reason = found.reason if isinstance(found, Unknown) else shape_words(reading, found)
+            entries.setdefault(_entry(reading, reason, seen), []).append(reading.index)
     if as_json:
         document = {
             "nvml": {"up": seen.error is None, "reason": seen.error},
@@ -98,6 +105,7 @@ def _entry(reading: GpuReading, reason: str, seen: GpuRound) -> str:
         pci_device_id=pci_device_id(reading.pci_device_id),
         bandwidth_bytes_per_second=bandwidth_from_nvml(reading),
         reason=reason,
+        multiprocessors=multiprocessors_from_nvml(reading),
         today=dt.datetime.fromtimestamp(seen.at.wall_seconds, dt.UTC).date(),
     )
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 
 from monitor.assembly import catalogue_doubts, catalogue_of
 from monitor.commands.console import say
 from monitor.commands.loop import run_to_end
 from monitor.config import Config
+from monitor.config.outputs import state_directory
 from monitor.daemon import Daemon, Hooks
 from monitor.sources.nvml import Nvml, NvmlPoller
 
@@ -26,7 +28,10 @@ def run(load: Callable[[], Config]) -> int:
 async def _serve(config: Config, load: Callable[[], Config]) -> None:
     poller = NvmlPoller(Nvml())
     hooks = Hooks(
-        read_gpus=poller.read, load=load, nvml_read_seconds=lambda: poller.last_read_seconds
+        read_gpus=poller.read,
+        load=load,
+        nvml_read_seconds=lambda: poller.last_read_seconds,
+        state_directory=state_directory(config.state, os.environ),
     )
     try:
         await Daemon(config, hooks).run()

@@ -166,10 +166,7 @@ class Config(Section):
             for one, other in combinations(self.targets, 2)
             if one.address.same_server_hint == other.address.same_server_hint
         )
-        idle = (
-            ("alertmanagers", bool(self.alertmanagers), "nothing is pushed to them yet"),
-            ("state", self.state is not None, "nothing is kept over a restart yet"),
-        )
+        idle = (("alertmanagers", bool(self.alertmanagers), "nothing is pushed to them yet"),)
         return twins + tuple(f"{key}: {what}" for key, given, what in idle if given)
 
 

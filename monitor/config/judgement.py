@@ -26,8 +26,24 @@ _LONGEST_WINDOW = 86400.0
 _MOST_WINDOWS = 10
 # The default for `no_data` where polls are so far apart that its own would be no patience.
 _POLLS_MISSED = 3
-# Under three polls of the default one second, one late page would count as a stall.
-_LEAST_SCALED = {"stall_seconds": 3.0, "clear_after_seconds": 3.0, "warm_up_seconds": 0.0}
+# The least of each: under three polls of the default one second, one late page would count as a
+# stall.
+_LEAST_SCALED = {
+    "stall_seconds": 3.0,
+    "clear_after_seconds": 3.0,
+    "warm_up_seconds": 0.0,
+    "slow_for_seconds": 0.0,
+    "drift_mean_seconds": 3.0,
+    "drift_every_seconds": 1.0,
+    "straggler_window_seconds": 3.0,
+}
+# Of each pair the first is not above the second.
+_ORDERED = (
+    ("gain_info", "gain_critical"),
+    ("check_low", "check_high"),
+    ("calibration_low", "calibration_high"),
+    ("drift_every_seconds", "drift_mean_seconds"),
+)
 
 
 def _windows(value: object) -> tuple[float, ...]:
@@ -47,6 +63,11 @@ _Window = Annotated[float, PlainValidator(duration(_SHORTEST_WINDOW, _LONGEST_WI
 _Time = Annotated[float, PlainValidator(duration(0.0, 30 * 86400.0))]
 _Share = Annotated[float, PlainValidator(share())]
 _PositiveShare = Annotated[float, PlainValidator(share(zero=False))]
+# A factor: what is measured over what is expected, and the like.
+_Ratio = Annotated[float, PlainValidator(number(0.01, 100.0))]
+_Gain = Annotated[float, PlainValidator(number(1.0, 100.0))]
+_Deviations = Annotated[float, PlainValidator(number(0.0, 100.0))]
+_LearningTime = Annotated[float, PlainValidator(duration(1.0, 7 * 86400.0))]
 
 
 class JudgementConfig(Section):
@@ -77,6 +98,37 @@ class JudgementConfig(Section):
     max_plausible_tokens_per_second_per_gpu: (
         Annotated[float, PlainValidator(number(1.0, 1e12))] | None
     ) = None
+    floor_share: _PositiveShare | None = None
+    floor_share_calibrated: _PositiveShare | None = None
+    min_running: Annotated[float, PlainValidator(number(0.0, 1e6))] | None = None
+    min_moving_share: _Share | None = None
+    fast_step_cap: Annotated[float, PlainValidator(number(0.01, 100.0))] | None = None
+    fast_shortfall: Annotated[float, PlainValidator(number(0.01, 100.0))] | None = None
+    slow_for_seconds: _Time | None = Field(default=None, alias="slow_for")
+    host_bound_activity: _Share | None = None
+    throttle_share: _PositiveShare | None = None
+    throttle_efficiency: _Ratio | None = None
+    clock_low_ratio: _Share | None = Field(default=None, alias="clock_low")
+    memory_clock_low_ratio: _Share | None = Field(default=None, alias="memory_clock_low")
+    gain_info: _Gain | None = None
+    gain_critical: _Gain | None = None
+    invalid_efficiency: _Gain | None = None
+    check_low: _Ratio | None = None
+    check_high: _Ratio | None = None
+    calibration_hours: Annotated[int, PlainValidator(count(1, 720))] | None = None
+    calibration_days: Annotated[float, PlainValidator(number(1.0, 365.0))] | None = None
+    calibration_low: _Ratio | None = None
+    calibration_high: _Ratio | None = None
+    drift_slack: _Deviations | None = None
+    drift_threshold: Annotated[float, PlainValidator(number(0.01, 100.0))] | None = None
+    drift_step_cap: Annotated[float, PlainValidator(number(0.01, 100.0))] | None = None
+    drift_mean_seconds: _LearningTime | None = Field(default=None, alias="drift_mean")
+    drift_every_seconds: _LearningTime | None = Field(default=None, alias="drift_every")
+    straggler_deviations: _Deviations | None = None
+    straggler_share: _Share | None = None
+    straggler_windows: Annotated[int, PlainValidator(count(1, 1000))] | None = None
+    straggler_window_seconds: _LearningTime | None = Field(default=None, alias="straggler_window")
+    imbalance_ratio: _Gain | None = Field(default=None, alias="imbalance")
 
     @model_validator(mode="after")
     def _windows_agree(self) -> Self:
@@ -91,6 +143,15 @@ class JudgementConfig(Section):
                 f"the short window ({settings.short_window_seconds:g} s) "
                 f"is longer than the long one ({settings.long_window_seconds:g} s)"
             )
+        return self
+
+    @model_validator(mode="after")
+    def _thresholds_agree(self) -> Self:
+        settings = self.settings()
+        for lesser, greater in _ORDERED:
+            low, high = getattr(settings, lesser), getattr(settings, greater)
+            if low > high:
+                raise ValueError(f"{_key(lesser)} ({low:g}) is above {_key(greater)} ({high:g})")
         return self
 
     def settings(self, poll_interval_seconds: float = 1.0) -> JudgementSettings:
@@ -154,3 +215,8 @@ class JudgementConfig(Section):
 
         """
         return self.model_copy(update={"warm_up_seconds": within(seconds, 0.0, 30 * 86400.0, " s")})
+
+
+def _key(field: str) -> str:
+    """The key of a field, as the file spells it."""
+    return JudgementConfig.model_fields[field].alias or field

@@ -1,8 +1,10 @@
-"""Where the daemon's own words go: the address it serves on, the Alertmanagers it tells."""
+"""Where the daemon's own words go: its address, the Alertmanagers it tells, the state it keeps."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Annotated
 
 from pydantic import Field, PlainValidator
@@ -10,6 +12,11 @@ from pydantic import Field, PlainValidator
 from monitor.config import addresses
 from monitor.config.errors import Expected
 from monitor.config.values import Section, Switch, duration
+
+STATE_FILE = "state.json"
+"""What is kept over a restart, in the folder of `state:`."""
+
+STATE_FORMAT = "floorwatch-state"
 
 _LISTEN = re.compile(r"(?P<host>\[[0-9A-Fa-f:.%\w-]+\]|[A-Za-z0-9._-]+):(?P<port>[0-9]{1,5})")
 
@@ -71,3 +78,15 @@ class AlertmanagerConfig(Section):
     def url(self) -> str:
         """The address without credentials and without a trailing slash."""
         return self.address.url.rstrip("/")
+
+
+def state_directory(given: Path | None, environment: Mapping[str, str]) -> Path | None:
+    """The folder that keeps the state: `state:`, else the service manager's; None: none is kept.
+
+    systemd names the folders of `StateDirectory=` in STATE_DIRECTORY, separated by colons
+    (systemd.exec(5)); the first is taken.
+    """
+    if given is not None:
+        return given
+    first = environment.get("STATE_DIRECTORY", "").partition(":")[0]
+    return Path(first) if first else None

@@ -225,6 +225,7 @@ class TargetDefaults(Section):
     )
     tls: TlsConfig = TlsConfig()
     backlog_tokens: Annotated[int, PlainValidator(count(1, 10**15))] | None = None
+    maintenance: Switch = False
 
 
 class TargetConfig(TargetDefaults):
@@ -286,4 +287,6 @@ class TargetConfig(TargetDefaults):
             intended_max_running=self.intended_max_running,
             floor=self.floor.spec() if self.floor is not None else None,
             labels=self.labels,
+            backlog_tokens=self.backlog_tokens,
+            maintenance=self.maintenance,
         )

@@ -34,7 +34,7 @@ from monitor.model import (
 COPY_LABELS = frozenset(
     {"tp_rank", "pp_rank", "moe_ep_rank", "moe_dp_rank", "ep_rank", "cp_rank", "attn_cp_rank"}
 )
-REQUEST_GAUGES = (Gauge.RUNNING, Gauge.WAITING)
+REQUEST_GAUGES = (Gauge.RUNNING, Gauge.WAITING, Gauge.HTTP_ACTIVE)
 USAGE_GAUGES = (Gauge.KV_CACHE_USAGE, Gauge.STATE_USAGE)
 MOST_USAGE_RATIO = 1.1
 """A usage above it is no ratio (a percentage, another unit): then it is not known."""
@@ -56,6 +56,8 @@ class Feed:
     `rank`: of the rows that feed one quantity the lowest rank present on the page wins, rows
     of equal rank add up. `where`: label -> accepted values. `bare`: the sample has no engine
     prefix. `scheduler`: with priority scheduling the series with `priority=""` is the total.
+    `also`: a second quantity that the same sample tells. `part`: the label that tells the parts
+    apart, where it is not the engine's data-parallel one.
     """
 
     sample: str
@@ -65,6 +67,8 @@ class Feed:
     where: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     bare: bool = False
     scheduler: bool = False
+    also: Counter | None = None
+    part: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +94,7 @@ class Dialect:
     `replica_label` names the data-parallel part. `needs` are quantities whose absence is
     worth a word. `finish` may amend the observation (role, readiness, remarks) and sees the
     slots that were found. `index` (the names to scan for, in both the `:` and the `_`
-    spelling) and `rows` (the table by quantity) follow from `feeds`.
+    spelling) and the tables by quantity, best rank first, follow from `feeds`.
     """
 
     name: str
@@ -100,19 +104,27 @@ class Dialect:
     needs: tuple[Counter | Gauge, ...]
     finish: Callable[[EngineObservation, Sightings], EngineObservation | Problem]
     index: Wanted = field(init=False)
-    rows: Mapping[Counter | Gauge | Fact, tuple[Feed, ...]] = field(init=False)
+    counters: tuple[tuple[Counter, tuple[Feed, ...]], ...] = field(init=False)
+    gauges: tuple[tuple[Gauge, tuple[Feed, ...]], ...] = field(init=False)
+    facts: Mapping[Fact, tuple[Feed, ...]] = field(init=False)
 
     def __post_init__(self) -> None:
-        rows: dict[Counter | Gauge | Fact, tuple[Feed, ...]] = {}
-        for row in self.feeds:
-            rows[row.to] = (*rows.get(row.to, ()), row)
+        feeds = sorted(self.feeds, key=lambda row: row.rank)
+
+        def of(quantity: Counter | Gauge | Fact) -> tuple[Feed, ...]:
+            return tuple([row for row in feeds if quantity in (row.to, row.also)])
+
         index = wanted_names(
             self.prefix,
             [row.sample for row in self.feeds if not row.bare],
             [row.sample for row in self.feeds if row.bare],
         )
+        counters = tuple([(counter, of(counter)) for counter in Counter if of(counter)])
+        gauges = tuple([(gauge, of(gauge)) for gauge in Gauge if of(gauge)])
         object.__setattr__(self, "index", index)
-        object.__setattr__(self, "rows", rows)
+        object.__setattr__(self, "counters", counters)
+        object.__setattr__(self, "gauges", gauges)
+        object.__setattr__(self, "facts", {fact: of(fact) for fact in Fact})
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,9 +193,10 @@ def _classify(dialect: Dialect, sample: str, labels: Labels) -> Slot:
         ),
         None,
     )
-    ignored = COPY_LABELS | {dialect.replica_label, "pid"}
+    part = dialect.replica_label if feed is None else feed.part or dialect.replica_label
+    ignored = COPY_LABELS | {part, "pid"}
     rest = [item for item in sorted(labels.items()) if item[0] not in ignored]
-    return Slot(sample, feed, labels.get(dialect.replica_label, ""), f"{sample}{rest}", labels)
+    return Slot(sample, feed, labels.get(part, ""), f"{sample}{rest}", labels)
 
 
 def _counters(
@@ -195,12 +208,12 @@ def _counters(
     worse one must not stand in for it.
     """
     counters: dict[Counter, CounterReading] = {}
-    for counter in Counter:
-        rows = [row for row in dialect.rows.get(counter, ()) if row.sample in samples]
-        if not rows:
+    for counter, rows in dialect.counters:
+        chosen = [row for row in rows if row.sample in samples]
+        if not chosen:
             continue
-        best = min([row.rank for row in rows])
-        chosen = [row for row in rows if row.rank == best]
+        if chosen[-1].rank > chosen[0].rank:
+            chosen = [row for row in chosen if row.rank == chosen[0].rank]
         source = " + ".join([row.sample for row in chosen])
         found = [sample for row in chosen for sample in _totals_only(row, groups.get(row, []))]
         series: dict[tuple[str, str], float] = {}
@@ -215,7 +228,7 @@ def _counters(
             source, chosen[0].liveness, series, frozenset(unreadable - series.keys())
         )
         if found and not series:
-            unknown.append(Unknown(counter.value, f"{source} is no number of tokens on the page"))
+            unknown.append(Unknown(counter.value, f"{source} is no number on the page"))
         elif not series and counter in dialect.needs:
             unknown.append(Unknown(counter.value, f"{source} has no series of it yet"))
     return counters
@@ -225,11 +238,10 @@ def _gauges(
     dialect: Dialect, groups: Groups, unknown: list[Unknown], notes: list[str]
 ) -> dict[Gauge, dict[str, float]]:
     gauges: dict[Gauge, dict[str, float]] = {}
-    for gauge in Gauge:
-        rows = [row for row in dialect.rows.get(gauge, ()) if row in groups]
-        if not rows:
+    for gauge, rows in dialect.gauges:
+        row = next((row for row in rows if row in groups), None)
+        if row is None:
             continue
-        row = min(rows, key=lambda candidate: candidate.rank)
         samples = _totals_only(row, groups[row])
         strange = [value for _, value in samples if not _possible(gauge, value)]
         if strange:
@@ -297,7 +309,7 @@ def _fact(dialect: Dialect, groups: Groups, fact: Fact) -> Sample | None:
     return next(
         (
             sample
-            for row in dialect.rows.get(fact, ())
+            for row in dialect.facts[fact]
             for sample in groups.get(row, [])
             if math.isfinite(sample[1])
         ),

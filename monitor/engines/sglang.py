@@ -11,6 +11,10 @@ What each row rests on (read in the sources of the releases, checked on recorded
 - A prefill server makes one token per request: its finish-time counter is no generation.
 - `token_usage` is the fullest of all pools since 0.5.10; `full_token_usage` is the KV cache's.
 - Before 0.5.16 the gauges stay as they were for up to 30 s after the last request.
+- `spec_accept_length` counts the sequence's own token in all releases. `spec_accept_rate` did so
+  too in some, so what is drafted is taken from `spec_num_draft_tokens`, the width of a step.
+- `process_cpu_seconds_total` moves every 5 s. The data-parallel controller spins while idle and
+  is no front end.
 """
 
 from __future__ import annotations
@@ -36,6 +40,22 @@ FINISHED = Liveness.FINISHED
 _DECODE = {"mode": ("decode",)}
 _COMPUTED = {"mode": ("prefill_compute",)}
 _CACHED = {"mode": ("prefill_cache",)}
+_GRAPH = {"mode": ("decode_cuda_graph",)}
+_EAGER = {"mode": ("decode_none",)}
+_FRONT_END = {"component": ("tokenizer", "detokenizer", "detokenizer_router")}
+_GENERATING = {
+    "endpoint": (
+        "/generate",
+        "/v1/completions",
+        "/v1/chat/completions",
+        "/v1/responses",
+        "/v1/messages",
+        "/api/generate",
+        "/api/chat",
+        "/invocations",
+        "/vertex_generate",
+    )
+}
 
 
 def _finish(observation: EngineObservation, seen: Sightings) -> EngineObservation | Problem:
@@ -86,6 +106,7 @@ SGLANG = Dialect(
             Counter.GENERATION,
             rank=1,
             liveness=Liveness.CHUNKED,
+            also=Counter.DELIVERED,
         ),
         Feed("generation_tokens_total", Counter.GENERATION, rank=2, liveness=Liveness.FINISHED),
         Feed("prompt_tokens_total", Counter.PROMPT_ALL, liveness=Liveness.FINISHED),
@@ -96,11 +117,23 @@ SGLANG = Dialect(
         Feed("generation_tokens_histogram_sum", Counter.REQUEST_OUTPUT_TOKENS, liveness=FINISHED),
         Feed("num_retracted_requests_total", Counter.PREEMPTIONS, scheduler=True),
         Feed("scheduler_idle_seconds_total", Counter.SCHEDULER_IDLE, scheduler=True),
+        Feed("cuda_graph_passes_total", Counter.GRAPH_PASSES, where=_GRAPH, scheduler=True),
+        Feed("cuda_graph_passes_total", Counter.EAGER_PASSES, where=_EAGER, scheduler=True),
+        Feed(
+            "process_cpu_seconds_total",
+            Counter.FRONT_END_CPU,
+            liveness=Liveness.CHUNKED,
+            where=_FRONT_END,
+            part="component",
+        ),
         Feed("num_running_reqs", Gauge.RUNNING, scheduler=True),
         Feed("num_queue_reqs", Gauge.WAITING, scheduler=True),
         Feed("full_token_usage", Gauge.KV_CACHE_USAGE, scheduler=True),
         Feed("token_usage", Gauge.KV_CACHE_USAGE, rank=1, scheduler=True),
         Feed("mamba_usage", Gauge.STATE_USAGE, scheduler=True),
+        Feed("http_requests_active", Gauge.HTTP_ACTIVE, where=_GENERATING),
+        Feed("spec_accept_length", Gauge.ACCEPT_LENGTH, scheduler=True),
+        Feed("spec_num_draft_tokens", Gauge.VERIFY_WIDTH, scheduler=True),
         Feed("process_start_time_seconds", Fact.PROCESS_START, bare=True),
     ),
     finish=_finish,

@@ -11,6 +11,8 @@ What each row rests on (read in the sources of the releases, checked on recorded
 - `gpu_cache_usage_perc` became `kv_cache_usage_perc` (0.9.2 to 0.12), a fraction in spite of
   its name; `gpu_prefix_cache_hits_total` became `prefix_cache_hits_total` likewise.
 - Series that no request has touched yet are absent on the Rust frontend's page.
+- `process_cpu_seconds_total` is the API server's own, engine and workers aside; with several API
+  servers, and on the Rust frontend, it is absent. No page tells CUDA graphs or open requests.
 """
 
 from __future__ import annotations
@@ -43,7 +45,7 @@ def _finish(observation: EngineObservation, seen: Sightings) -> EngineObservatio
     awake = observation.gauges.get(Gauge.AWAKE, {})
     return replace(
         observation,
-        ready=bool(observation.counters or observation.gauges),
+        ready=bool(observation.gauges or observation.counters.keys() - {Counter.FRONT_END_CPU}),
         sleeping=bool(awake) and not any(awake.values()),
     )
 
@@ -66,6 +68,10 @@ VLLM = Dialect(
         Feed("request_prompt_tokens_sum", Counter.REQUEST_PROMPT_TOKENS, liveness=FINISHED),
         Feed("request_generation_tokens_sum", Counter.REQUEST_OUTPUT_TOKENS, liveness=FINISHED),
         Feed("num_preemptions_total", Counter.PREEMPTIONS),
+        Feed("spec_decode_num_drafts_total", Counter.DRAFTS),
+        Feed("spec_decode_num_draft_tokens_total", Counter.DRAFTED),
+        Feed("spec_decode_num_accepted_tokens_total", Counter.DRAFT_ACCEPTED),
+        Feed("process_cpu_seconds_total", Counter.FRONT_END_CPU, bare=True),
         Feed("num_requests_running", Gauge.RUNNING),
         Feed("num_requests_waiting", Gauge.WAITING),
         Feed("kv_cache_usage_perc", Gauge.KV_CACHE_USAGE),

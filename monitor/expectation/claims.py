@@ -6,12 +6,13 @@ Rules of this file:
    within 3 % of it is taken to be that ("4 PFLOPS" is 4030.4 rounded).
 2. Where the catalogue lists no sparse peak, twice the dense one stands for it.
 3. A share is told of both peaks, so that a wrong percentage is recognised; only the dense one
-   is a measure of a dense kernel.
+   is a measure of a dense kernel. Where kernels were measured on the card, the best of them is
+   told too: what a good kernel may still gain.
 """
 
 from __future__ import annotations
 
-from monitor.expectation.peaks import dense_peak, share_of_peak
+from monitor.expectation.peaks import dense_peak, provenance, share_of_peak
 from monitor.model import Confidence, Density, Figure, GpuSpec, Step, Unknown
 
 TOLERANCE_RATIO = 0.03
@@ -42,7 +43,10 @@ def density_of_claim(tflops: float, spec: GpuSpec, precision: str) -> Density | 
 def shares_of_peaks(
     achieved_tflops: float, spec: GpuSpec, precision: str
 ) -> tuple[Step, ...] | Unknown:
-    """Give a kernel's share of the dense peak, then, to compare, of the sparse one."""
+    """Give a kernel's share of the dense peak, then, to compare, of the sparse one.
+
+    Last, where one is listed, of what kernels were measured to reach on the card.
+    """
     share, sparse = share_of_peak(achieved_tflops, spec, precision), sparse_peak(spec, precision)
     if isinstance(share, Unknown) or isinstance(sparse, Unknown):
         return next(one for one in (share, sparse) if isinstance(one, Unknown))
@@ -51,7 +55,13 @@ def shares_of_peaks(
         " serving is dense"
     )
     what = f"share of the sparse {sparse.precision} peak"
-    return share, Step(what, achieved_tflops / sparse.value, "", because)
+    shares = (share, Step(what, achieved_tflops / sparse.value, "", because))
+    reached = spec.measured_peaks.get(sparse.precision or "")
+    if reached is None:
+        return shares
+    because = f"{achieved_tflops:g} / {reached.value:g} {reached.unit}; {provenance(reached)}"
+    what = f"share of the measured dense {reached.precision}"
+    return (*shares, Step(what, achieved_tflops / reached.value, "", because))
 
 
 def _sparse_beside(dense: Figure, spec: GpuSpec) -> Figure:

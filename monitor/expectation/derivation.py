@@ -10,46 +10,60 @@ Rules of this file:
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from monitor.expectation.constants import ModelConstants
 from monitor.expectation.load_model import Load, LoadExpectation
 from monitor.expectation.machine import Layout
+from monitor.expectation.overlap import Overlap
+from monitor.expectation.precision import RunPrecision
 from monitor.expectation.reference import RATE
-from monitor.expectation.step_time import Machine
+from monitor.expectation.served import Served
+from monitor.expectation.share import FloorShare
+from monitor.expectation.step_time import NO_SPECULATION, Machine, Speculation
 from monitor.model import Step
 
 _GIGA, _MILLI, _MICRO = 1e9, 1e-3, 1e-6
-_OVERLAP = {
-    True: "scheduling overlapped",
-    False: "scheduling not overlapped",
-    None: "scheduling taken as not overlapped: not told",
-}
+_OVERLAP = {True: "overlapped", False: "not overlapped", None: "taken as not overlapped"}
 _WINDOW = "mean over the window that judges, one replica"
 
 
-def derivation(
-    constants: ModelConstants,
-    machine: Machine,
-    hardware: tuple[Step, ...],
-    layout: Layout,
-    load: Load,
-    told: LoadExpectation,
-    share: float,
-) -> tuple[Step, ...]:
-    """Give the lines. `told` knows an expectation; `share` of it is the floor."""
+@dataclass(frozen=True, slots=True)
+class Way:
+    """Everything that a floor of the load model rests on. `told` knows an expectation."""
+
+    model: Served
+    constants: ModelConstants
+    machine: Machine
+    hardware: tuple[Step, ...]
+    layout: Layout
+    overlap: Overlap
+    load: Load
+    told: LoadExpectation
+    share: FloorShare
+
+
+def derivation(way: Way) -> tuple[Step, ...]:
+    """Give the lines."""
     return (
-        *_model(constants),
-        *hardware,
-        Step("GPUs of a replica", layout.tensor, "", layout.because),
-        *_load(load),
-        *_demand(machine, load, told),
-        *_result(machine, layout, load, told, share),
+        *_model(way.model, way.constants),
+        *way.hardware,
+        Step("GPUs of a replica", way.layout.tensor, "", way.layout.because),
+        *_load(way.load),
+        *_speculation(way.machine.speculation),
+        *_demand(way.machine, way.load, way.told),
+        *_result(way),
     )
 
 
-def _model(constants: ModelConstants) -> Iterator[Step]:
+def _model(model: Served, constants: ModelConstants) -> Iterator[Step]:
     because = constants.because
-    told = f"{constants.architecture}: {because.get('weight_bytes_per_step', 'as declared')}"
+    who = constants.architecture
+    if model.source is not None:
+        who += f" of {model.source}"
+    if isinstance(model.precision, RunPrecision):
+        who += f", {model.precision.precision} ({model.precision.how})"
+    told = f"{who}: {because.get('weight_bytes_per_step', 'as declared')}"
     yield Step("weights read by each step", constants.weight_bytes_per_step / _GIGA, "GB", told)
     if constants.experts:
         yield Step(
@@ -77,6 +91,15 @@ def _load(load: Load) -> Iterator[Step]:
     yield Step("requests waiting", load.waiting or 0.0, "", _WINDOW)
 
 
+def _speculation(speculation: Speculation) -> Iterator[Step]:
+    if speculation == NO_SPECULATION:
+        return
+    accepted = "1 + accepted tokens of a draft; what the draft itself reads is left out"
+    yield Step("tokens of a request and step", speculation.accepted_per_step, "", accepted)
+    drafted = "1 + drafted tokens, at least the accepted ones"
+    yield Step("tokens verified of a request and step", speculation.verify_width, "", drafted)
+
+
 def _demand(machine: Machine, load: Load, told: LoadExpectation) -> Iterator[Step]:
     if told.batch_memory is not None:
         weights = (machine.shape.resident_bytes or 0.0) / _GIGA
@@ -92,11 +115,10 @@ def _demand(machine: Machine, load: Load, told: LoadExpectation) -> Iterator[Ste
     yield Step("requests to run at once", told.batch_demand or 0.0, "", because)
 
 
-def _result(
-    machine: Machine, layout: Layout, load: Load, told: LoadExpectation, share: float
-) -> Iterator[Step]:
+def _result(way: Way) -> Iterator[Step]:
+    machine, load, told = way.machine, way.load, way.told
     step, batch = told.demand_step_seconds or 0.0, told.batch_demand or 0.0
-    overlap = _OVERLAP[machine.parallel.overlapped]
+    overlap = f"scheduling {_OVERLAP[way.overlap.overlapped]}: {way.overlap.because}"
     fit = f"fit {machine.fit.name} ({machine.fit.form.value}, {overlap})"
     yield Step(f"step with {batch:.1f} requests", step / _MILLI, "ms", fit)
     prompt = told.prompt_seconds or 0.0
@@ -105,13 +127,15 @@ def _result(
     ratio = (load.prompt_tokens_per_second or 0.0) / generated
     yield Step("computed prompt tokens per generated one", ratio, "", _WINDOW)
     expected = told.expected_tokens_per_second or 0.0
+    emitted = batch * machine.speculation.accepted_per_step
     yield Step(
         "expected of a replica",
         expected,
         "tokens/s",
-        f"1 / ({step / _MILLI:.4g} ms / {batch:.1f} + {ratio:.4g} x {prompt / _MICRO:.4g} us)",
+        f"1 / ({step / _MILLI:.4g} ms / {emitted:.1f} + {ratio:.4g} x {prompt / _MICRO:.4g} us)",
     )
     per_gpu = told.expected_tokens_per_second_per_gpu or 0.0
-    yield Step("expected of a GPU", per_gpu, RATE, f"{expected:.1f} / {layout.tensor}")
-    yield Step("floor share", share, "", "while nothing was learned of this server's own best")
-    yield Step("floor", share * per_gpu, RATE, f"{share:g} x {per_gpu:.1f}")
+    yield Step("expected of a GPU", per_gpu, RATE, f"{expected:.1f} / {way.layout.tensor}")
+    share = way.share.value
+    yield Step("floor share", share, "", way.share.because)
+    yield Step("floor", share * per_gpu, RATE, f"{share:.4g} x {per_gpu:.1f}")

@@ -121,6 +121,8 @@ def mean_context_tokens(
 
 def per_replica(load: Load, replicas: int) -> Load:
     """Give the load of the mean data-parallel replica: rates and requests divided."""
+    if replicas == 1:
+        return load
 
     def share(value: float | None) -> float | None:
         return None if value is None else value / replicas
@@ -271,22 +273,24 @@ def _with_demand(
         memory = Unknown("memory batch", "the requests' length is not known")
     else:
         memory = hardware_batch(machine, load.prompt_tokens + load.output_tokens)
-    observed = replace(observed, batch_memory=None if isinstance(memory, Unknown) else memory)
+    held = None if isinstance(memory, Unknown) else memory
     if not _is_amount(load.waiting):
-        reason = "the number of waiting requests is not known"
-        return replace(observed, unknown=(Unknown("demand", reason),))
+        waiting = Unknown("demand", "the number of waiting requests is not known")
+        return replace(observed, batch_memory=held, unknown=(waiting,))
     batch = demand_batch(decode.running, load.waiting, memory, intended_max_running)
     if isinstance(batch, Unknown):
-        return replace(observed, unknown=(batch,))
+        return replace(observed, batch_memory=held, unknown=(batch,))
     if decode.rate == 0.0:
         reason = "nothing was generated, so the mix of prompt and answer tokens is not known"
-        return replace(observed, batch_demand=batch, unknown=(Unknown("demand", reason),))
+        mix = Unknown("demand", reason)
+        return replace(observed, batch_memory=held, batch_demand=batch, unknown=(mix,))
     parts = step_parts(machine, batch, decode.context)
     step = fitted_step_seconds(machine, parts, batch)
     per_token = step / (batch * machine.speculation.accepted_per_step)
     expected = 1.0 / (per_token + prefill.rate / decode.rate * prefill.seconds)
     return replace(
         observed,
+        batch_memory=held,
         batch_demand=batch,
         demand_step_seconds=step,
         bound=_bound(machine, parts),

@@ -6,7 +6,10 @@ Rules of this file:
    catalogue's figure, else the catalogue's. Compute peaks come from the catalogue, dense ones.
 2. Each figure goes into the derivation with its source.
 3. The GPUs of a replica are taken to be tensor parallel. What the model does not know (pipeline
-   parallelism, attention that is data parallel) is an `Unknown`.
+   parallelism) is an `Unknown`.
+4. With data-parallel attention (SGLang) each rank has its own batch and whole KV heads, on its part
+   of the tensor-parallel GPUs; the experts lie over all of them. The other weights are taken as
+   the rank's own. Where they too lie over all, the step is expected longer and a floor errs low.
 """
 
 from __future__ import annotations
@@ -104,11 +107,15 @@ def _memory(gpu: GpuSpec, readings: Sequence[GpuReading]) -> Step | None:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """How a server lies over its GPUs: `replicas` of `tensor` GPUs each."""
+    """How a server lies over its GPUs: `replicas` of `tensor` GPUs each.
+
+    `experts`: the GPUs over which the experts lie, where those are more than a replica's.
+    """
 
     tensor: int
     replicas: int
     because: str
+    experts: int | None = None
 
 
 def layout_of(
@@ -124,14 +131,22 @@ def layout_of(
     if (spec.pipeline_parallel or told.pipeline_parallel or 1) > 1:
         return Unknown("gpus", "pipeline parallelism is not modelled")
     data = spec.data_parallel or told.data_parallel or max(1, replicas_seen)
-    if told.data_parallel_attention and data > 1:
-        return Unknown("gpus", "data-parallel attention is not modelled")
     tensor = spec.tensor_parallel or told.tensor_parallel
-    if tensor is not None and gpu_count % tensor == 0:
-        return Layout(tensor, gpu_count // tensor, f"tensor parallel {tensor}, as told")
-    if tensor is not None:
+    if tensor is not None and gpu_count % tensor:
         return Unknown("gpus", f"{gpu_count} GPUs are no multiple of tensor parallel {tensor}")
+    if told.data_parallel_attention and data > 1:
+        return _attention_apart(gpu_count, tensor or gpu_count, data)
+    if tensor is not None:
+        return Layout(tensor, gpu_count // tensor, f"tensor parallel {tensor}, as told")
     if gpu_count % data:
         return Unknown("gpus", f"{gpu_count} GPUs do not divide over {data} replicas")
     tensor = gpu_count // data
     return Layout(tensor, data, f"{gpu_count} GPUs over {data} replicas, taken as tensor parallel")
+
+
+def _attention_apart(gpu_count: int, tensor: int, ranks: int) -> Layout | Unknown:
+    if tensor % ranks:
+        return Unknown("gpus", f"tensor parallel {tensor} does not divide over {ranks} ranks")
+    each = tensor // ranks
+    because = f"data-parallel attention: {ranks} ranks over tensor parallel {tensor}, as told"
+    return Layout(each, gpu_count // each, because, experts=tensor)

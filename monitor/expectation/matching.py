@@ -2,22 +2,35 @@
 
 Rules of this file:
 
-1. Order: PCI device id, then the whole NVML name. Both must agree with the memory size;
-   power limit and name decide between entries that share a PCI device id.
+1. Order: PCI device id, then the whole NVML name, then compute capability and number of
+   multiprocessors. Each must agree with the memory size; power limit and name decide between
+   entries that share a PCI device id, the power limit between those that share a shape.
 2. Names match whole, never in part: "NVIDIA H20" is not "NVIDIA H200", and "NVIDIA H100 PCIe"
    is not "NVIDIA H100 80GB HBM3".
 3. Two entries that fit equally well, or none, are an `Unknown`: no floor is better than
    another card's floor.
+4. The shape is asked only of a GPU whose PCI device id and name no entry lists, and its bandwidth
+   must agree too. Cards of one shape may differ in what they multiply (RTX 5090 and 5090 D), so
+   its floors are shown and raise no alarm until the operator says `gpu:`.
+5. What NVML contradicts of an entry is less to be trusted: `runtime_check.borne_out`.
 """
 
 from __future__ import annotations
 
 import difflib
-import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from monitor.expectation.nvml_facts import (
+    bandwidth_from_nvml,
+    multiprocessors_from_nvml,
+    pci_device_id,
+)
+from monitor.expectation.runtime_check import TOLERANCE_RATIO, bandwidth_check, borne_out, by_shape
 from monitor.model import GpuReading, GpuSpec, ReferenceThroughput, Unknown
+
+# Who matches a GPU also asks what it is matched by and how well.
+__all__ = ["Catalogue", "bandwidth_check", "bandwidth_from_nvml", "match", "pci_device_id"]
 
 # A driver's total against the label (in GiB): ECC on GDDR takes 6 %, the driver's own
 # reserve up to 2 % more. Entries that share a PCI device id are 33 % apart or more.
@@ -25,7 +38,6 @@ _LEAST_MEMORY_RATIO = 0.90
 _MOST_MEMORY_RATIO = 1.05
 _POWER_TOLERANCE_RATIO = 0.05
 _MIB = 1024 * 1024
-_PCI_VENDORS = ("10de", "1002")
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +61,7 @@ class Catalogue:
 
 
 def match(reading: GpuReading, catalogue: Catalogue) -> GpuSpec | Unknown:
-    """Find the entry that a GPU is, or say why there is none."""
+    """Find the entry that a GPU is, as far as NVML bears it out, or say why there is none."""
     device_id = pci_device_id(reading.pci_device_id)
     name = (reading.name or "").strip()
     by_pci = tuple(s for s in catalogue.specs if device_id and device_id in s.pci_device_ids)
@@ -59,7 +71,7 @@ def match(reading: GpuReading, catalogue: Catalogue) -> GpuSpec | Unknown:
             tuple(spec for spec in candidates if _memory_fits(reading, spec)), reading, name
         )
         if len(fitting) == 1:
-            return fitting[0]
+            return borne_out(reading, fitting[0])
         if fitting:
             ids = ", ".join(spec.id for spec in fitting)
             return Unknown("gpu", f"{_told(reading)} may be any of {ids}: set `gpu:` to one")
@@ -72,43 +84,40 @@ def match(reading: GpuReading, catalogue: Catalogue) -> GpuSpec | Unknown:
             f"{_told(reading)} looks like {like} but for its memory (a vGPU or MIG slice?):"
             " set `gpu:` if those figures hold",
         )
+    return _matched_by_shape(reading, catalogue)
+
+
+def _matched_by_shape(reading: GpuReading, catalogue: Catalogue) -> GpuSpec | Unknown:
+    count = multiprocessors_from_nvml(reading)
+    alike = tuple(spec for spec in catalogue.specs if _shape_fits(reading, count, spec))
+    if len(alike) > 1:
+        alike = tuple(spec for spec in alike if _power_fits(reading, spec)) or alike
+    if len(alike) == 1:
+        return borne_out(reading, by_shape(reading, alike[0]))
+    if not alike:
+        return Unknown(
+            "gpu",
+            f"{_told(reading)} is not in the catalogue: add a file to expectations/gpus, or set"
+            " `gpu:` to the entry it equals",
+        )
     return Unknown(
         "gpu",
-        f"{_told(reading)} is not in the catalogue: add a file to expectations/gpus, or set"
-        " `gpu:` to the entry it equals",
+        f"{_told(reading)} is not in the catalogue; by compute capability"
+        f" {reading.compute_capability} and {count} multiprocessors it could be any of"
+        f" {', '.join(spec.id for spec in alike)}: set `gpu:` to one, or add a file to"
+        " expectations/gpus",
     )
 
 
-def bandwidth_from_nvml(reading: GpuReading) -> float | None:
-    """Give the memory bandwidth in bytes/s: 2 x highest memory clock x bus width / 8.
-
-    The factor 2 is the double data rate of GDDR and HBM as NVML counts the clock; an H200
-    gives 4.814e12 against 4.8e12 printed.
-    """
-    if not reading.max_mem_clock_mhz or not reading.memory_bus_width_bits:
-        return None
-    return 2 * reading.max_mem_clock_mhz * 1e6 * reading.memory_bus_width_bits / 8
-
-
-def bandwidth_check(reading: GpuReading, spec: GpuSpec) -> float | None:
-    """Give NVML's bandwidth over the catalogue's; 1.0 where both agree."""
-    told = bandwidth_from_nvml(reading)
-    figure = spec.memory_bandwidth_gb_per_second
-    return None if told is None or figure is None else told / (figure.value * 1e9)
-
-
-def pci_device_id(text: str | None) -> str | None:
-    """Give the four hex digits of the device from any usual spelling.
-
-    `2335`, `0x2335`, `10de:2335` and NVML's combined `0x233510DE` all give `2335`.
-    """
-    digits = (text or "").strip().lower().removeprefix("0x")
-    vendor, _, device = digits.rpartition(":")
-    if vendor in _PCI_VENDORS:
-        digits = device
-    if len(digits) == 8 and digits[4:] in _PCI_VENDORS:
-        digits = digits[:4]
-    return digits if re.fullmatch(r"[0-9a-f]{4}", digits) else None
+def _shape_fits(reading: GpuReading, count: int | None, spec: GpuSpec) -> bool:
+    listed, bandwidth = spec.multiprocessors, bandwidth_check(reading, spec)
+    return (
+        listed is not None
+        and listed.value == count
+        and spec.compute_capability == reading.compute_capability
+        and _memory_fits(reading, spec)
+        and (bandwidth is None or abs(bandwidth - 1) <= TOLERANCE_RATIO)
+    )
 
 
 def _narrowed(fitting: tuple[GpuSpec, ...], reading: GpuReading, name: str) -> tuple[GpuSpec, ...]:

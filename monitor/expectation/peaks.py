@@ -38,6 +38,7 @@ _BYTES_PER_WEIGHT = {
     "mxfp4": 0.53125,
     "int4": 0.515625,
 }
+_DOUBTED = "doubted: "
 _FOUR_BIT_FLOATS = ("fp4", "nvfp4", "mxfp4")
 _ALIASES = {
     "bfloat16": "bf16",
@@ -122,15 +123,37 @@ def share_of_peak(achieved_tflops: float, spec: GpuSpec, precision: str) -> Step
     return Step(what, achieved_tflops / peak.value, "", because)
 
 
+def doubt_about(figure: Figure, words: str) -> str:
+    """Give the `disagreement` of a figure that the very card, or how it was found, contradicts."""
+    others = figure.disagreement
+    if others is None:
+        return f"{_DOUBTED}{words}"
+    if not others.startswith(_DOUBTED):
+        others = f"others say: {others}"
+    return f"{_DOUBTED}{words}; {others.removeprefix(_DOUBTED)}"
+
+
 def provenance(figure: Figure) -> str:
     """Say where a figure comes from: density and precision, confidence, sources, dispute."""
     what = f"{figure.density} {figure.precision}, " if figure.precision else ""
-    text = f"{what}confidence {figure.confidence}, source: {'; '.join(figure.sources)}"
-    if figure.disagreement is not None:
-        text += f"; others say: {figure.disagreement}"
+    others = figure.disagreement or ""
+    doubted = others.startswith(_DOUBTED)
+    confidence = "lowered to" if doubted else "confidence"
+    confidence += " not verified" if doubted and unverified(figure) else f" {figure.confidence}"
+    text = f"{what}{confidence}, source: {'; '.join(figure.sources)}"
+    if others:
+        text += f"; {others}" if doubted else f"; others say: {others}"
     return text
 
 
 def unverified(figure: Figure) -> bool:
     """Tell whether a figure is too weak to gate an alarm."""
     return figure.confidence is Confidence.UNVERIFIED
+
+
+def why_unverified(figure: Figure) -> str:
+    """Say why such a figure is too weak: nobody checked it, or this card speaks against it."""
+    others = figure.disagreement or ""
+    if others.startswith(_DOUBTED):
+        return f"is not verified for this GPU: {others.removeprefix(_DOUBTED)}"
+    return "is from memory, not verified"

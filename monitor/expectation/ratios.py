@@ -8,14 +8,22 @@ Rules of this file:
    precision.
 3. Memory capacity bounds how many requests fit beside the weights. It is shown and is part of
    no floor: the weights take their part first, so throughput does not scale by it.
+4. What kernels were measured to reach on a card is shown beside, and is no denominator: both
+   cards would have to be measured by one kernel.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from monitor.expectation.peaks import bytes_per_weight, math_peak, provenance, unverified
+from monitor.expectation.peaks import (
+    bytes_per_weight,
+    math_peak,
+    provenance,
+    unverified,
+    why_unverified,
+)
 from monitor.model import Figure, GpuSpec, Step, Unknown
 
 
@@ -94,6 +102,33 @@ def memory_steps(pair: Pair) -> tuple[Step, ...]:
     return (*figures, Step(last.what, last.value, last.unit, because))
 
 
+def ceiling_steps(pair: Pair) -> tuple[Step, ...]:
+    """Show what kernels were measured to reach on either card; nothing where nobody measured."""
+    # One line for a card that is compared with itself.
+    steps = [*_ceilings(pair.ours), *_ceilings(pair.theirs)]
+    return tuple({step.what: step for step in reversed(steps)}.values())[::-1]
+
+
+def _ceilings(side: Side) -> Iterator[Step]:
+    spec = side.spec
+    bandwidth, peak = spec.memory_bandwidth_gb_per_second, _peak(side)
+    if bandwidth is not None:
+        for kind, measured in spec.measured_bandwidth.items():
+            yield _ceiling(f"measured {kind} of {spec.id}", measured, bandwidth)
+    precision = peak.precision if isinstance(peak, Figure) else None
+    reached = spec.measured_peaks.get(precision or "")
+    if isinstance(peak, Figure) and reached is not None:
+        yield _ceiling(f"measured dense {precision} of {spec.id}", reached, peak)
+
+
+def _ceiling(what: str, measured: Figure, listed: Figure) -> Step:
+    because = (
+        f"{measured.value / listed.value:.2f} of the catalogue's {listed.value:g} {listed.unit};"
+        f" {provenance(measured)}; for information: no floor is scaled by it"
+    )
+    return Step(what, measured.value, measured.unit, because)
+
+
 def _bandwidth(side: Side) -> Figure | Unknown:
     figure = side.spec.memory_bandwidth_gb_per_second
     return figure or Unknown("floor", f"{side.spec.id} has no memory bandwidth in the catalogue")
@@ -131,8 +166,7 @@ def _ratio(
     value = ours.value / theirs.value
     steps.append(Step(f"{kind} ratio", value, "", f"{ours.value:g} / {theirs.value:g}"))
     doubts = tuple(
-        f"the {label} of {side.spec.id} ({figure.value:g} {figure.unit}) is from memory, not"
-        " verified"
+        f"the {label} of {side.spec.id} ({figure.value:g} {figure.unit}) {why_unverified(figure)}"
         for side, figure in used
         if unverified(figure)
     )

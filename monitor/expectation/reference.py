@@ -31,6 +31,7 @@ from monitor.expectation.ratios import (
     Ratio,
     Side,
     bandwidth_ratio,
+    ceiling_steps,
     compute_ratio,
     memory_steps,
 )
@@ -179,6 +180,7 @@ def _floor(reference: Reference, pair: Pair, ratios: tuple[Ratio, ...]) -> Floor
         scaled = Step(f"scaled by {ratio.kind}", ratio.value * rate, RATE, because)
         steps += [*ratio.steps, scaled]
     steps += memory_steps(pair)
+    steps += ceiling_steps(pair)
     least = min(ratios, key=lambda ratio: ratio.value)
     scale = least.value
     if len(ratios) > 1:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from monitor.model import (
+    Efficiency,
     Expectation,
     Floor,
     GpuActivity,
@@ -64,6 +65,7 @@ class Evidence:
     `others_*`: the floor share of the other servers on this one's fullest GPU, which adds up
     with its own; None when one of them is unknown. `floor_pending`: there is no floor now, but
     the model gives one as soon as there is load to work it out from.
+    `efficiency_*`: measured over expected, each window by its own load.
     `gpus`: what the GPUs that serve it did over the short window; `gpu_faults`: which of them
     are lost or told of a device error; `strangers`: processes of nobody's servers on them
     (`name (pid N) on GPU I`). `maintenance`: the operator wants no alarms now.
@@ -97,6 +99,7 @@ class Evidence:
     shared_with: tuple[str, ...]
     others_short: float | None
     others_long: float | None
+    others_main: float | None = field(default=0.0, kw_only=True)
     role: str | None
     info: ServerInfo | None
     floor_pending: bool = False
@@ -107,6 +110,9 @@ class Evidence:
     strangers: tuple[str, ...] = ()
     tensor_parallel: int | None = None
     usual: Usual = Usual()
+    efficiency_main: Efficiency = Efficiency()
+    efficiency_short: Efficiency = Efficiency()
+    efficiency_long: Efficiency = Efficiency()
     maintenance: bool = False
 
     def blind_seconds(self) -> float | None:

@@ -12,10 +12,7 @@ Rules of this file:
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from monitor.judgement.evidence import Evidence
-from monitor.judgement.saturation import Saturation
 from monitor.model import Floor, FloorRule, JudgementSettings, Liveness, Rates, Unknown
 
 
@@ -38,52 +35,6 @@ def floor_share(evidence: Evidence, rates: Rates, settings: JudgementSettings) -
         return generation
     prompt = _prompt(evidence, floor, rates, settings)
     return prompt if isinstance(prompt, Unknown) else (generation + prompt) / gpus
-
-
-@dataclass(frozen=True, slots=True)
-class Owed:
-    """Shares of the floor over the short and the long window."""
-
-    floor: Floor
-    short: float
-    long: float
-
-
-def owed_work(
-    evidence: Evidence, now: Saturation, lately: Saturation, settings: JudgementSettings
-) -> Owed | Unknown:
-    """The work on the target's GPU over what the floor asks of the saturated time."""
-    short = floor_share(evidence, evidence.short, settings)
-    long = floor_share(evidence, evidence.long, settings)
-    if isinstance(short, Unknown):
-        return short
-    if isinstance(long, Unknown):
-        return long
-    if evidence.others_short is None or evidence.others_long is None:
-        names = ", ".join(evidence.shared_with)
-        return _unknown(f"the GPU is shared with {names}, whose share is not known")
-    assert evidence.floor is not None
-    return Owed(
-        evidence.floor,
-        short / now.share_of_time + evidence.others_short,
-        long / lately.share_of_time + evidence.others_long,
-    )
-
-
-def shown(evidence: Evidence, owed: Owed, now: Saturation) -> str:
-    """The figures behind a share: `485 of 875 tokens/s per GPU (0.55 of the fixed floor) ...`."""
-    floor = owed.floor
-    short, gpus = evidence.short, evidence.gpu_count or 1
-    measured = _pair(short.generation_tokens_per_second, gpus, floor.tokens_per_second)
-    if floor.prompt_tokens_per_second is not None and evidence.role != "decode":
-        prompt = _pair(short.prompt_tokens_per_second, gpus, floor.prompt_tokens_per_second)
-        measured += f" generated and {prompt} prompt"
-    part = f"{owed.short:.2f} of the {floor.rule.value} floor"
-    if evidence.shared_with:
-        part += f" with {', '.join(evidence.shared_with)} on the same GPU"
-    if now.share_of_time < 0.995:
-        part += f" for the {now.share_of_time:.0%} of the time with a queue"
-    return f"{measured} tokens/s per GPU ({part}) over {short.span_seconds:.0f} s, {now.how}"
 
 
 def _generation(evidence: Evidence, floor: Floor, rates: Rates) -> float | Unknown:
@@ -138,11 +89,13 @@ def _prompt(
     return prompt / floor.prompt_tokens_per_second
 
 
-def _pair(rate: float | None, gpus: int, floor: float) -> str:
-    return f"{_figure((rate or 0.0) / gpus)} of {_figure(floor)}"
+def pair(rate: float | None, gpus: int, floor: float) -> str:
+    """Show a rate of so many GPUs beside its floor per GPU: `485 of 875`."""
+    return f"{figure((rate or 0.0) / gpus)} of {figure(floor)}"
 
 
-def _figure(value: float) -> str:
+def figure(value: float) -> str:
+    """Show a rate in as many digits as say something."""
     return f"{value:.0f}" if value >= 10.0 or value == 0.0 else f"{value:.2g}"
 
 

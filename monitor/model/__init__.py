@@ -9,7 +9,7 @@ Rules of this package:
    showing to people and for Alertmanager. They are never mixed.
 """
 
-from monitor.model.activity import GpuActivity
+from monitor.model.activity import THROTTLE_REASONS, GpuActivity
 from monitor.model.configured import (
     FloorSpec,
     JudgementSettings,
@@ -18,6 +18,7 @@ from monitor.model.configured import (
 from monitor.model.expected import (
     Confidence,
     Density,
+    Efficiency,
     Expectation,
     Figure,
     Floor,
@@ -75,6 +76,7 @@ from monitor.model.status import (
 )
 
 __all__ = [
+    "THROTTLE_REASONS",
     "AlertStatus",
     "Attribution",
     "CauseFound",
@@ -83,6 +85,7 @@ __all__ = [
     "Counter",
     "CounterReading",
     "Density",
+    "Efficiency",
     "EngineObservation",
     "Event",
     "Expectation",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from monitor.model.seen import Unknown
@@ -44,7 +44,13 @@ class Figure:
 
 @dataclass(frozen=True, slots=True)
 class GpuSpec:
-    """One GPU of the catalogue. Peaks: precision -> dense figure in TFLOPS (TOPS for int8)."""
+    """One GPU of the catalogue. Peaks: precision -> dense figure in TFLOPS (TOPS for int8).
+
+    `boost_clock_mhz` is the rated clock, `max_sm_clock_mhz` the highest that NVML tells, where
+    that is another. `measured_peaks` (precision -> TFLOPS or TOPS) and `measured_bandwidth`
+    (`copy`, `read` -> GB/s) are what kernels reached on the card: ceilings to compare with,
+    never denominators.
+    """
 
     id: str
     vendor: str
@@ -56,10 +62,13 @@ class GpuSpec:
     dense_peaks: Mapping[str, Figure]
     sparse_peaks: Mapping[str, Figure]
     tdp_w: Figure | None
-    multiprocessors: int | None
-    boost_clock_mhz: float | None = None
+    multiprocessors: Figure | None
+    boost_clock_mhz: Figure | None = None
     nvml_memory_mib: int | None = None
     notes: tuple[str, ...] = ()
+    max_sm_clock_mhz: Figure | None = None
+    measured_peaks: Mapping[str, Figure] = field(default_factory=dict)
+    measured_bandwidth: Mapping[str, Figure] = field(default_factory=dict)
 
 
 class FloorRule(StrEnum):
@@ -99,6 +108,14 @@ class Floor:
 
 
 @dataclass(frozen=True, slots=True)
+class Efficiency:
+    """Measured over expected in one window: at the batch that ran, and at the demanded one."""
+
+    observed: float | None = None
+    demand: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Expectation:
     """Every known floor of a target (per GPU), the one in force, and what the load model says.
 
@@ -109,8 +126,8 @@ class Expectation:
     `expectation_check_ratio`: `mbu` over the bandwidth that the GPU itself counts, None unless
     it decoded all through the window. `efficiency_relative` is the lesser efficiency over
     `calibration_ratio`, what this very server reaches when it is well (None: not learned yet).
-    `prefill_share`: the part of the expected time that goes to prompts. The `_long` ones are of
-    the long window; everything else is of the short one.
+    `prefill_share`: the part of the expected time that goes to prompts. The `_long` and `_main`
+    ones are of the long and the main window; everything else is of the short one.
     """
 
     floors: tuple[Floor, ...] = ()
@@ -129,3 +146,5 @@ class Expectation:
     prefill_share: float | None = None
     efficiency_observed_long: float | None = None
     efficiency_demand_long: float | None = None
+    efficiency_observed_main: float | None = None
+    efficiency_demand_main: float | None = None

@@ -13,7 +13,9 @@ class Counter(StrEnum):
     """Cumulative quantities that an engine may publish.
 
     `REQUEST_*_TOKENS` are the lengths of finished requests, summed over `REQUESTS_MEASURED`:
-    what a mean length is worked out from, never a rate.
+    what a mean length is worked out from, never a rate. `DELIVERED` are tokens that went out to
+    clients, without the first chunk of each answer. `FRONT_END_CPU` is told of each process
+    between the clients and the engine.
     """
 
     GENERATION = "generation_tokens"
@@ -26,16 +28,30 @@ class Counter(StrEnum):
     REQUEST_OUTPUT_TOKENS = "request_output_tokens"
     PREEMPTIONS = "preemptions"
     SCHEDULER_IDLE = "scheduler_idle_seconds"
+    DELIVERED = "delivered_tokens"
+    GRAPH_PASSES = "decoding_passes_by_graph"
+    EAGER_PASSES = "decoding_passes_without_graph"
+    DRAFTS = "drafts"
+    DRAFTED = "drafted_tokens"
+    DRAFT_ACCEPTED = "accepted_draft_tokens"
+    FRONT_END_CPU = "front_end_cpu_seconds"
 
 
 class Gauge(StrEnum):
-    """Momentary quantities that an engine may publish."""
+    """Momentary quantities that an engine may publish.
+
+    `ACCEPT_LENGTH` and `VERIFY_WIDTH` are tokens per speculative step, the sequence's own one
+    counted in; 0 while the engine does not speculate.
+    """
 
     RUNNING = "requests_running"
     WAITING = "requests_waiting"
     KV_CACHE_USAGE = "kv_cache_usage_ratio"
     STATE_USAGE = "state_cache_usage_ratio"
     AWAKE = "awake"
+    HTTP_ACTIVE = "http_requests_active"
+    ACCEPT_LENGTH = "speculative_accept_length"
+    VERIFY_WIDTH = "speculative_verify_width"
 
 
 class Liveness(StrEnum):

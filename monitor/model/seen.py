@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,11 +107,18 @@ class ServerInfo:
 
 @dataclass(frozen=True, slots=True)
 class InfoReply:
-    """A target's server info and when it was read."""
+    """A target's server info and when it was read.
+
+    `model_config` is the `config.json` of the model that the server names, where it could be
+    read; `model_config_because` says where it lies, or why there is none. Both None: it was
+    not looked for.
+    """
 
     target: str
     at: Instant
     info: ServerInfo
+    model_config: Mapping[str, Any] | None = None
+    model_config_because: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,8 +148,9 @@ class GpuReading:
     """What NVML tells of one GPU in one round. `None` = the driver does not tell.
 
     Field names are those of the recording format's GPU fact object. `clocks_event_reasons`
-    is NVML's bit mask. `gpm_pct` holds GPM percentages over the interval since the last
-    sample (graphics, sm, tensor, dram, ...). `error` names why a GPU gave no facts (lost).
+    is NVML's bit mask, `compute_capability` reads "9.0". `gpm_pct` holds GPM percentages over
+    the interval since the last sample (graphics, sm, tensor, dram, ...). `error` names why a GPU
+    gave no facts (lost).
     """
 
     index: int
@@ -152,6 +161,8 @@ class GpuReading:
     memory_total_bytes: int | None = None
     memory_used_bytes: int | None = None
     memory_bus_width_bits: int | None = None
+    compute_capability: str | None = None
+    cuda_cores: int | None = None
     utilization_gpu_pct: float | None = None
     utilization_mem_pct: float | None = None
     power_mw: int | None = None

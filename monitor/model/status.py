@@ -89,7 +89,8 @@ class GpuStatus:
     `since_wall_seconds` says since when.
     `floor_share_ratio` sums measured over floor for the servers that share the GPU; None
     where any of them has no floor. `catalogue_bandwidth_ratio` is the memory bandwidth by NVML
-    over the catalogue's, None where either is not known.
+    over the catalogue's, None where either is not known; `catalogue_clock_ratio` likewise of
+    multiprocessors x highest SM clock.
     """
 
     reading: GpuReading
@@ -101,6 +102,7 @@ class GpuStatus:
     notes: tuple[str, ...] = ()
     catalogue_bandwidth_ratio: float | None = None
     activity: GpuActivity | None = None
+    catalogue_clock_ratio: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,12 +4,15 @@ Rules of this file:
 
 1. The list gives each figure a letter for how far it is to be trusted; the legend stands below.
 2. One GPU is told in full: each figure with unit, precision, density, confidence, sources and
-   what others say. Sparse peaks are told apart, as what they are: never a denominator.
+   what others say. Sparse peaks and measured ceilings are told apart, as what they are: never
+   denominators.
 3. JSON: `gpus` is a list; each has `id`, `vendor`, `names`, `pci_device_ids`,
    `compute_capability`, `memory`, `memory_bandwidth`, `power_limit` (figures or null),
-   `multiprocessors`, `boost_clock_mhz`, `dense_peaks`, `sparse_peaks` (precision -> figure) and
-   `notes`. A figure has `value`, `unit`, `precision`, `density`, `confidence`, `sources` and
-   `disagreement`. One GPU is such an object itself.
+   `multiprocessors`, `boost_clock_mhz` (numbers or null), the same with provenance as
+   `multiprocessor_count` and `boost_clock`, `max_sm_clock` (figures or null), `dense_peaks`,
+   `sparse_peaks`, `measured_peaks` (precision -> figure), `measured_bandwidth` (`copy`, `read` ->
+   figure) and `notes`. A figure has `value`, `unit`, `precision`, `density`, `confidence`,
+   `sources` and `disagreement`. One GPU is such an object itself.
 """
 
 from __future__ import annotations
@@ -85,13 +88,12 @@ def _page(spec: GpuSpec, width: int | None) -> Iterator[str]:
         ("memory", spec.memory_gb),
         ("memory bandwidth", spec.memory_bandwidth_gb_per_second),
         ("power limit", spec.tdp_w),
+        ("multiprocessors", spec.multiprocessors),
+        ("boost clock", spec.boost_clock_mhz),
     ):
         yield from _figure(label, figure, width)
-    units = "unknown" if spec.multiprocessors is None else spec.multiprocessors
-    clock = (
-        "unknown" if spec.boost_clock_mhz is None else f"{number_text(spec.boost_clock_mhz)} MHz"
-    )
-    yield f"  multiprocessors: {units}, boost clock: {clock}"
+    if spec.max_sm_clock_mhz is not None:
+        yield from _figure("highest SM clock", spec.max_sm_clock_mhz, width)
     for title, peaks in (
         ("dense peaks", spec.dense_peaks),
         ("sparse (2:4) peaks, never a denominator", spec.sparse_peaks),
@@ -99,8 +101,23 @@ def _page(spec: GpuSpec, width: int | None) -> Iterator[str]:
         yield f"  {title}{'' if peaks else ': none listed'}"
         for precision, figure in peaks.items():
             yield from _figure(precision, figure, width, "    ")
+    yield from _measured(spec, width)
     for note in spec.notes:
         yield from wrap(f"note: {note}", width, "  ")
+
+
+def _measured(spec: GpuSpec, width: int | None) -> Iterator[str]:
+    """What kernels reached, each beside what the card is rated at."""
+    rated = spec.memory_bandwidth_gb_per_second
+    reached = [
+        *((kind, figure, rated) for kind, figure in spec.measured_bandwidth.items()),
+        *((name, peak, spec.dense_peaks.get(name)) for name, peak in spec.measured_peaks.items()),
+    ]
+    if reached:
+        yield "  measured ceilings, never a denominator"
+    for label, figure, listed in reached:
+        share = "" if listed is None else f" ({figure.value / listed.value:.2f} of the rated)"
+        yield from _figure(f"{label}{share}", figure, width, "    ")
 
 
 def _figure(
@@ -118,6 +135,7 @@ def _figure(
 
 def gpu_to_json(spec: GpuSpec) -> dict[str, Any]:
     """Give one GPU as values."""
+    units, clock = spec.multiprocessors, spec.boost_clock_mhz
     return {
         "id": spec.id,
         "vendor": spec.vendor,
@@ -127,9 +145,18 @@ def gpu_to_json(spec: GpuSpec) -> dict[str, Any]:
         "memory": figure_to_json(spec.memory_gb),
         "memory_bandwidth": figure_to_json(spec.memory_bandwidth_gb_per_second),
         "power_limit": figure_to_json(spec.tdp_w),
-        "multiprocessors": spec.multiprocessors,
-        "boost_clock_mhz": spec.boost_clock_mhz,
+        "multiprocessors": None if units is None else int(units.value),
+        "boost_clock_mhz": None if clock is None else clock.value,
+        "multiprocessor_count": figure_to_json(units),
+        "boost_clock": figure_to_json(clock),
+        "max_sm_clock": figure_to_json(spec.max_sm_clock_mhz),
         "dense_peaks": {name: figure_to_json(peak) for name, peak in spec.dense_peaks.items()},
         "sparse_peaks": {name: figure_to_json(peak) for name, peak in spec.sparse_peaks.items()},
+        "measured_peaks": {
+            name: figure_to_json(peak) for name, peak in spec.measured_peaks.items()
+        },
+        "measured_bandwidth": {
+            kind: figure_to_json(figure) for kind, figure in spec.measured_bandwidth.items()
+        },
         "notes": list(spec.notes),
     }

@@ -5,7 +5,8 @@ Rules of this file (pure):
 1. What NVML tells stands there; what only a vendor's document tells is a line that begins with
    `#` and no blank: take the `#` off and write the figure. Remarks begin with `# `.
 2. The file loads only once it is complete: what is missing yet is named by the loader.
-3. No figure is guessed: NVML's bandwidth and power limit are told as remarks, to check by.
+3. No figure is guessed: NVML's bandwidth, power limit and multiprocessors are told as
+   remarks, to check by.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ def catalogue_entry(
     bandwidth_bytes_per_second: float | None,
     reason: str,
     today: dt.date,
+    multiprocessors: int | None = None,
 ) -> str:
     """Write the file; `reason` says why the GPU fits no entry. `pci_device_id`: four hex digits."""
     name = printable(reading.name or "").strip()
@@ -39,6 +41,7 @@ def catalogue_entry(
         "# document says. Leave out peaks that the GPU lacks; every figure needs its source.",
         f"id = {_text(gpu_id)}",
         'vendor = "nvidia"',
+        *_capability(reading),
         f"checked = {today.isoformat()}",
         "",
         "[match]",
@@ -63,6 +66,12 @@ def catalogue_entry(
             "",
             f"# NVML reads a default power limit of {watts:g} W.",
             *_figure("power_limit", "W"),
+        ]
+    if multiprocessors is not None:
+        lines += [
+            "",
+            f"# NVML reads {multiprocessors} multiprocessors.",
+            *_figure("multiprocessors", "SM"),
         ]
     lines += [
         "",
@@ -90,6 +99,11 @@ def entry_id(name: str) -> str:
     if len(words) > 1 and words[0] == "nvidia":
         words = words[1:]
     return "-".join(words) or "unnamed-gpu"
+
+
+def _capability(reading: GpuReading) -> list[str]:
+    told = printable(reading.compute_capability or "").strip()
+    return [f"compute_capability = {_text(told)}"] if told else []
 
 
 def _figure(table: str, unit: str) -> list[str]:

@@ -19,7 +19,8 @@ Keys of a comparison: `gpu`, `reference`, `reference_tokens_per_second`, `precis
 list of `rule`, `scaled_tokens_per_second` before the margin, `floor` or null, `unknown` or null);
 `measured` (a list of `tokens_per_second` and `rules`: `rule`, `floor_ratio`, `below`, `may_gate`);
 `peak_claims` (`claimed`, `density`: `dense`, `sparse` or null for neither, `remark` or null,
-`dense` and `sparse` with figures); `achieved` (`achieved`, `shares`: steps, the dense one first).
+`dense` and `sparse` with figures); `achieved` (`achieved`, `shares`: steps, the dense one first);
+`not_shown` (a list of `rule` and `reason`: rules that more must be given for).
 """
 
 from __future__ import annotations
@@ -84,7 +85,10 @@ class Achieved:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """Everything of `explain --gpu`. `measured` maps a rate to what each known floor says."""
+    """Everything of `explain --gpu`.
+
+    `measured` maps a rate to what each known floor says, `not_shown` a rule to why it is missing.
+    """
 
     gpu: str
     reference: str | None = None
@@ -94,6 +98,7 @@ class Comparison:
     measured: tuple[tuple[float, tuple[Against, ...]], ...] = ()
     claims: tuple[PeakClaim, ...] = ()
     achieved: tuple[Achieved, ...] = ()
+    not_shown: tuple[tuple[str, str], ...] = ()
 
 
 # -------------------------------------------------------------------------- a target
@@ -213,6 +218,7 @@ def comparison_to_json(compared: Comparison) -> dict[str, Any]:
             }
             for reached in compared.achieved
         ],
+        "not_shown": [{"rule": rule, "reason": reason} for rule, reason in compared.not_shown],
     }
 
 
@@ -256,6 +262,8 @@ def _remarks(compared: Comparison, width: int | None) -> Iterator[str]:
         elif not result.found.may_gate:
             why = result.found.why_not or "no reason is told"
             yield from wrap(f"{result.rule} may raise no alarm: {why}", width, "")
+    for rule, reason in compared.not_shown:
+        yield from wrap(f"{rule} is not shown: {reason}", width, "")
 
 
 def _told_in_full(compared: Comparison) -> list[Floor]:

@@ -6,8 +6,7 @@ has no series; a lost GPU keeps `floorwatch_gpu_up` 0 and nothing else.
 
 from __future__ import annotations
 
-from monitor.model import GpuStatus, Status
-from monitor.outputs.metric_table import THROTTLE_REASONS
+from monitor.model import THROTTLE_REASONS, GpuStatus, Status
 from monitor.outputs.text_format import Page, pair, pairs
 
 LONGEST_REASON = 128
@@ -84,9 +83,9 @@ def _add_gpu(page: Page, gpu: GpuStatus) -> None:
         return
     found = pairs({"catalogue_id": gpu.catalogue_id, "pci_bus_id": reading.pci_bus_id})
     page.add("floorwatch_gpu_info", f"{labels},{found}", 1)
-    ratio = gpu.catalogue_bandwidth_ratio
     short = pairs({"gpu": reading.index, "uuid": reading.uuid})
-    page.add("floorwatch_gpu_catalogue_bandwidth_ratio", short, ratio)
+    page.add("floorwatch_gpu_catalogue_bandwidth_ratio", short, gpu.catalogue_bandwidth_ratio)
+    page.add("floorwatch_gpu_catalogue_clock_ratio", short, gpu.catalogue_clock_ratio)
     for name, fact, numerator, denominator in _FACTS:
         value = _scaled(getattr(reading, fact), numerator, denominator)
         if name.endswith("_total"):

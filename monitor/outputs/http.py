@@ -1,29 +1,31 @@
-"""The web server: `/metrics`, the JSON API, health, reload and the page for people.
+"""The web server: `/metrics`, the JSON API, health, reload, maintenance, the page for people.
 
 Rules of this file:
 
 1. It only chooses which bytes of the `Board` to answer with; it computes nothing of its own.
-2. Everything is read-only but `POST /-/reload`. That one is for callers on this host, unless
-   the operator allows it (`lifecycle`), and never for a web page of somebody else: neither
-   across origins nor by a name that was made to resolve to this address (DNS rebinding).
+2. Everything is read-only but `POST /-/reload` and `/api/v1/maintenance/TARGET` (POST begins or
+   prolongs one, DELETE ends it). Those are for callers on this host, unless the operator allows
+   it (`lifecycle`), and never for a web page of somebody else: neither across origins nor by a
+   name that was made to resolve to this address (DNS rebinding).
 3. Every answer, errors too, carries the security headers; every error is one line of text.
 """
 
 from __future__ import annotations
 
-import ipaddress
 import json
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
-from urllib.parse import urlsplit
 
 from aiohttp import web
 
+from monitor.config.errors import quoted
+from monitor.config.values import parse_duration
+from monitor.outputs.access import change_refusal
 from monitor.outputs.board import Board, Body
 from monitor.outputs.front_page import CONTENT_SECURITY_POLICY
 from monitor.outputs.status_schema import STATUS_SCHEMA
 
-__all__ = ["Board", "HttpOptions", "make_app", "make_runner"]
+__all__ = ["Board", "HttpOptions", "Refused", "UnknownTarget", "make_app", "make_runner"]
 
 LARGEST_REQUEST_BYTES = 1024
 """No request needs a body."""
@@ -33,6 +35,10 @@ KEEPALIVE_SECONDS = 75.0
 
 MOST_NAMES = 50
 """Targets that an error names; `/api/v1/status` has them all."""
+
+LEAST_MAINTENANCE_SECONDS = 1.0
+LONGEST_MAINTENANCE_SECONDS = 30 * 86400.0
+"""A server that is out for longer has `maintenance: true` in the configuration."""
 
 _HEADERS = {
     "Cache-Control": "no-store",
@@ -48,6 +54,18 @@ _SCHEMA_BODY = Body(
 )
 
 
+class Refused(Exception):
+    """What a caller asks for cannot be done; one line for the caller."""
+
+
+class UnknownTarget(Refused):
+    """There is no target of this name."""
+
+
+async def _no_maintenance(_target: str, _seconds: float | None) -> str:
+    raise Refused("this server takes no maintenance")
+
+
 @dataclass(frozen=True, slots=True)
 class HttpOptions:
     """What the web server may do.
@@ -55,12 +73,15 @@ class HttpOptions:
     `reload` reads the configuration anew and gives None, or one line that says why the old one
     was kept. `lifecycle`: callers from other hosts may reload. `hosts`: names, besides
     `localhost` and loopback addresses, by which this server is called where it listens on
-    loopback, such as the name a reverse proxy passes on.
+    loopback, such as the name a reverse proxy passes on. `maintain` takes a target and how many
+    seconds from now on nobody wants its alarms (None: they are wanted again), and gives one line
+    that says what holds now; it raises Refused.
     """
 
     reload: Callable[[], Awaitable[str | None]]
     lifecycle: bool = False
     hosts: frozenset[str] = frozenset()
+    maintain: Callable[[str, float | None], Awaitable[str]] = _no_maintenance
 
 
 def make_app(board: Board, options: HttpOptions) -> web.Application:
@@ -73,6 +94,9 @@ def make_app(board: Board, options: HttpOptions) -> web.Application:
     app.router.add_get("/api/v1/status", routes.status)
     app.router.add_get("/api/v1/status/schema", routes.schema)
     app.router.add_get("/api/v1/explain/{target}", routes.explain)
+    maintenance = app.router.add_resource("/api/v1/maintenance/{target}")
+    maintenance.add_route("POST", routes.begin_maintenance)
+    maintenance.add_route("DELETE", routes.end_maintenance)
     app.router.add_get("/-/healthy", routes.healthy)
     app.router.add_get("/-/ready", routes.ready)
     app.router.add_post("/-/reload", routes.reload)
@@ -107,9 +131,7 @@ class _Routes:
         if not self._board.shows_status():
             return self._no_fresh_tick()
         body = self._board.explanation(request.match_info["target"])
-        if body is None:
-            return _line(f"no such target; known: {_listed(self._board.target_names())}", 404)
-        return _answer(request, body)
+        return self._no_such_target() if body is None else _answer(request, body)
 
     async def schema(self, request: web.Request) -> web.Response:
         return _answer(request, _SCHEMA_BODY)
@@ -123,13 +145,46 @@ class _Routes:
         return _line("not ready: the first round of scrapes is not done", 503)
 
     async def reload(self, request: web.Request) -> web.Response:
-        refusal = reload_refusal(request, self._options)
-        if refusal is not None:
+        if (refusal := self._refusal(request)) is not None:
             return _line(f"reload refused: {refusal}", 403)
         error = await self._options.reload()
         if error is None:
             return _line("reloaded")
         return _line(f"reload failed, the old configuration stays: {error}", 500)
+
+    async def begin_maintenance(self, request: web.Request) -> web.Response:
+        if (refusal := self._refusal(request)) is not None:
+            return _line(f"maintenance refused: {refusal}", 403)
+        given = request.query.getall("for", [])
+        if len(given) != 1:
+            return _line("expected one time, such as ?for=2h", 400)
+        try:
+            seconds = parse_duration(given[0])
+        except ValueError as error:
+            return _line(f"for: {error}", 400)
+        if not LEAST_MAINTENANCE_SECONDS <= seconds <= LONGEST_MAINTENANCE_SECONDS:
+            return _line(f"for: expected 1s to 30d, got {quoted(given[0])}", 400)
+        return await self._maintain(request, seconds)
+
+    async def end_maintenance(self, request: web.Request) -> web.Response:
+        if (refusal := self._refusal(request)) is not None:
+            return _line(f"maintenance refused: {refusal}", 403)
+        return await self._maintain(request, None)
+
+    async def _maintain(self, request: web.Request, seconds: float | None) -> web.Response:
+        try:
+            return _line(await self._options.maintain(request.match_info["target"], seconds))
+        except UnknownTarget:
+            return self._no_such_target()
+        except Refused as error:
+            return _line(str(error), 409)
+
+    def _refusal(self, request: web.Request) -> str | None:
+        options = self._options
+        return change_refusal(request, lifecycle=options.lifecycle, hosts=options.hosts)
+
+    def _no_such_target(self) -> web.Response:
+        return _line(f"no such target; known: {_listed(self._board.target_names())}", 404)
 
     def _no_fresh_tick(self) -> web.Response:
         if not self._board.ready:
@@ -223,56 +278,3 @@ def accepts_gzip(accept_encoding: str) -> bool:
     """Say whether a client takes gzip; one that says nothing does not."""
     qualities = {coding: quality for coding, _, quality in _preferences(accept_encoding)}
     return qualities.get("gzip", qualities.get("*", 0.0)) > 0
-
-
-# ------------------------------------------------------------------- who may reload
-
-
-def reload_refusal(request: web.Request, options: HttpOptions) -> str | None:
-    """Say why a caller may not reload; None: it may."""
-    host = request.headers.get("Host", "")
-    if not _is_same_origin(request.headers.get("Origin"), host):
-        return "asked for by a web page of another origin"
-    if _is_loopback(request, "sockname") and not _is_known_host(host, options.hosts):
-        return "the Host header names another host; ask at localhost or a loopback address"
-    if options.lifecycle:
-        return None
-    forwarded = {"Forwarded", "X-Forwarded-For", "X-Real-Ip"}
-    if any(name in request.headers for name in forwarded):
-        return "it came through a proxy; set listen.lifecycle to allow it"
-    if not _is_loopback(request, "peername"):
-        return "only from this host; set listen.lifecycle to allow it"
-    return None
-
-
-def _is_same_origin(origin: str | None, host: str) -> bool:
-    """Say whether a request is of no web page (no Origin), or of one of this server."""
-    if origin is None:
-        return True
-    scheme, _, rest = origin.partition("://")
-    return scheme in ("http", "https") and rest == host != ""
-
-
-def _is_loopback(request: web.Request, end: str) -> bool:
-    """Say whether one end of the connection is a loopback address or a Unix socket."""
-    address = request.transport.get_extra_info(end) if request.transport else None
-    if isinstance(address, tuple):
-        return _is_loopback_address(address[0])
-    return isinstance(address, str | bytes)
-
-
-def _is_loopback_address(text: str) -> bool:
-    try:
-        address = ipaddress.ip_address(text.partition("%")[0])
-    except ValueError:
-        return False
-    mapped = getattr(address, "ipv4_mapped", None)
-    return (mapped or address).is_loopback
-
-
-def _is_known_host(header: str, hosts: frozenset[str]) -> bool:
-    try:
-        name = urlsplit(f"//{header}").hostname or ""
-    except ValueError:
-        return False
-    return name == "localhost" or name in hosts or _is_loopback_address(name)

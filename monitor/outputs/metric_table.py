@@ -239,6 +239,11 @@ METRICS: tuple[Metric, ...] = (
         "Memory bandwidth by NVML over the catalogue's; far from 1, the entry may be wrong.",
     ),
     _gauge(
+        "floorwatch_gpu_catalogue_clock_ratio",
+        ("gpu", "uuid"),
+        "Multiprocessors x highest clock by NVML over the catalogue's; below 0.92 it is doubted.",
+    ),
+    _gauge(
         "floorwatch_gpu_utilization_ratio",
         _GPU,
         "Share of time with any kernel on the GPU, as NVML tells; no measure of efficiency.",
@@ -366,16 +371,3 @@ RESERVED_LABELS: frozenset[str] = frozenset(
     label for metric in METRICS if "target" in metric.labels for label in metric.labels
 )
 """Label names of target series: an operator's `labels:` may not use them."""
-
-THROTTLE_REASONS: tuple[tuple[int, str], ...] = (
-    (0x1, "gpu_idle"),
-    (0x2, "applications_clocks"),
-    (0x4, "sw_power_cap"),
-    (0x8, "hw_slowdown"),
-    (0x10, "sync_boost"),
-    (0x20, "sw_thermal"),
-    (0x40, "hw_thermal"),
-    (0x80, "hw_power_brake"),
-    (0x100, "display_clocks"),
-)
-"""Bits of NVML's clocks event reasons (nvml.h, nvmlClocksEventReason*)."""

@@ -28,6 +28,7 @@ import structlog
 from monitor.model import Event, Failure, GpuRound, InfoReply, Instant, Page, ServerInfo
 
 _FORMAT = 1
+_MOST_CONFIG_BYTES = 2**18
 _MANIFEST = "recording.json"
 _NVML_FOLDER = "nvml"
 _PLAIN_FOLDER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,79}")
@@ -61,7 +62,7 @@ class Recorder:
         max_bytes: int | None,
         *,
         gpu_round_to_json: Callable[[GpuRound], object],
-        server_info_to_json: Callable[[ServerInfo], object],
+        server_info_to_json: Callable[[ServerInfo], Mapping[str, object]],
     ) -> None:
         self._directory = directory
         self._max_bytes = max_bytes
@@ -119,7 +120,8 @@ class Recorder:
                 }
                 return "failure.json", _json_bytes(problem)
             case InfoReply():
-                return "info.json", _json_bytes(self._server_info_to_json(event.info))
+                told = _model_told(event, self._server_info_to_json(event.info))
+                return "info.json", _json_bytes(told)
             case GpuRound():
                 return "json", _json_bytes(self._gpu_round_to_json(event))
 
@@ -285,6 +287,30 @@ def _without_user(text: str) -> str:
 
 def _finite(seconds: float | None) -> float | None:
     return seconds if seconds is not None and math.isfinite(seconds) else None
+
+
+def _model_told(event: InfoReply, told: Mapping[str, object]) -> Mapping[str, object]:
+    """The server's word, with its model's config where that is of a config's size and depth."""
+    more: dict[str, object] = {}
+    if event.model_config_because is not None:
+        more["model_config_because"] = event.model_config_because
+    if event.model_config is not None:
+        try:
+            config = _plain(event.model_config)
+            if len(_json_bytes(config)) <= _MOST_CONFIG_BYTES:
+                more["model_config"] = config
+        except RecursionError:
+            return {**told, **more}
+    return {**told, **more}
+
+
+def _plain(value: object) -> object:
+    """The same value without Infinity, which real configs hold and JSON does not."""
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_plain(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _json_bytes(value: object) -> bytes:

@@ -308,6 +308,7 @@ def _gpu(gpu: GpuStatus, *, nvml_up: bool) -> dict[str, Any]:
         "targets": list(gpu.targets),
         "floor_share_ratio": _number(gpu.floor_share_ratio),
         "catalogue_bandwidth_ratio": (_number(gpu.catalogue_bandwidth_ratio) if known else None),
+        "catalogue_clock_ratio": _number(gpu.catalogue_clock_ratio) if known else None,
         "notes": list(gpu.notes),
     }
 

@@ -210,6 +210,7 @@ _GPU = {
             "targets": _STRINGS,
             "floor_share_ratio": _ratio("sum over its targets of measured over floor"),
             "catalogue_bandwidth_ratio": _ratio("memory bandwidth by NVML over the catalogue's"),
+            "catalogue_clock_ratio": _ratio("processors x clock by NVML over the catalogue's"),
             "clocks_event_reasons": _or_null(_STRING, "NVML's bit mask in hexadecimal"),
             "throttle_reasons": _or_null(_STRINGS, "the same by name"),
             "error": _or_null(_STRING),

@@ -22,6 +22,7 @@ from pydantic import ValidationError
 
 from monitor.model import Confidence, Figure, GpuSpec
 from monitor.sources.gpu_file import (
+    NUMBER,
     PRECISIONS,
     FigureTable,
     GpuFile,
@@ -30,27 +31,34 @@ from monitor.sources.gpu_file import (
     Table,
     faults,
     figures,
+    units_of,
 )
 
 _PACKAGE = Path(__file__).parents[1]
 
 _CONFIDENCES = ", ".join(f'"{confidence}"' for confidence in Confidence)
 _EXPECTED = {
-    "value": "a finite number above 0",
+    "value": NUMBER,
     "confidence": f"one of {_CONFIDENCES}",
     "kind": f"one of {_CONFIDENCES}",
+    "precision": f"one of {', '.join(PRECISIONS)}, as in the name of its table",
     "density": '"dense" or "sparse"',
+    "compute_capability": 'a text such as "9.0"',
     "sources": "a list of keys of [sources.<key>] tables",
     "id": "lower-case letters, digits and hyphens, as in the file name",
     "vendor": '"nvidia", "amd" or "intel"',
     "url": "an https:// address",
     "checked": "a date such as 2026-11-30",
+    "notes": "a list of texts",
     "names": "a list of whole NVML names",
     "pci_device_ids": 'a list of four hex digits in lower case, such as "2901"',
     "memory_mib": "a whole number of MiB above 0",
     "unsupported_precisions": f"a list from {', '.join(PRECISIONS)}",
 }
-_FIGURES = ("memory", "memory_bandwidth", "power_limit", "multiprocessors", "boost_clock")
+_FIGURES = (
+    *("memory", "memory_bandwidth", "power_limit", "multiprocessors"),
+    *("boost_clock", "max_sm_clock"),
+)
 _FIGURE = "a table with value, unit, confidence and sources"
 _PEAK = "a table with value, unit, precision, density, confidence and sources"
 
@@ -150,16 +158,33 @@ def _first_fault(invalid: ValidationError) -> str:
     expected = _expected(table, key)
     if fault["type"] == "missing":
         return f"{where}: missing; expected {expected}: add it"
-    shown = repr(fault["input"])
+    return f"{where}: {wrong_value(fault['input'], expected)}"
+
+
+def wrong_value(value: object, expected: str) -> str:
+    """Say that a value is not what is expected; the rest of the line that names its place."""
+    shown = repr(value)
     shown = shown if len(shown) <= 60 else f"{shown[:57]}..."
-    return f"{where}: {shown} is not valid; expected {expected}: correct it"
+    if isinstance(value, str) and expected == "a text":
+        expected = "a text of one line that is not blank"
+    return f"{shown} is not valid; expected {expected}: correct it"
 
 
 def _expected(table: list[str], key: str) -> str:
-    if table and table[0].endswith("_peaks") and len(table) == 1:
+    if len(table) == 1 and table[0].endswith("_peaks"):
         return _PEAK
+    if table == ["measured_bandwidth"]:
+        return _FIGURE
+    if table == ["sources"]:
+        return "a table with title, kind and, where there is one, url"
     if not table and key in ("match", "sources"):
         return f"a table [{key}]"
+    if not table and key.endswith("_peaks"):
+        return f"tables [{key}.<precision>]"
+    if not table and key == "measured_bandwidth":
+        return "tables [measured_bandwidth.copy] or [measured_bandwidth.read]"
+    if key == "unit":
+        return " or ".join(f'"{unit}"' for unit in units_of(*table[:2]))
     return _EXPECTED.get(key, "a text" if table or key not in _FIGURES else _FIGURE)
 
 
@@ -185,12 +210,21 @@ def _spec(file: GpuFile) -> GpuSpec:
         memory_bandwidth_gb_per_second=_figure(file, file.memory_bandwidth),
         dense_peaks={p: _figure(file, table) for p, table in file.dense_peaks.items()},
         sparse_peaks={p: _figure(file, table) for p, table in file.sparse_peaks.items()},
-        tdp_w=None if file.power_limit is None else _figure(file, file.power_limit),
-        multiprocessors=None if file.multiprocessors is None else int(file.multiprocessors.value),
-        boost_clock_mhz=None if file.boost_clock is None else file.boost_clock.value,
+        tdp_w=_optional(file, file.power_limit),
+        multiprocessors=_optional(file, file.multiprocessors),
+        boost_clock_mhz=_optional(file, file.boost_clock),
         nvml_memory_mib=file.match.memory_mib,
         notes=tuple(_notes(file)),
+        max_sm_clock_mhz=_optional(file, file.max_sm_clock),
+        measured_peaks={p: _figure(file, table) for p, table in file.measured_peaks.items()},
+        measured_bandwidth={
+            k: _figure(file, table) for k, table in file.measured_bandwidth.items()
+        },
     )
+
+
+def _optional(file: GpuFile, table: FigureTable | None) -> Figure | None:
+    return None if table is None else _figure(file, table)
 
 
 def _figure(file: GpuFile, table: FigureTable) -> Figure:
@@ -216,6 +250,3 @@ def _notes(file: GpuFile) -> Iterator[str]:
     for where, table in figures(file):
         if table.note is not None and not where.startswith("sparse_peaks"):
             yield f"{where}: {table.note}"
-    for precision, table in file.measured_peaks.items():
-        sources = "; ".join(_source_words(file.sources[key]) for key in table.sources)
-        yield f"measured dense {precision}: {table.value:g} {table.unit} ({sources})"

@@ -100,6 +100,8 @@ class _GpuFacts(_Facts):
     memory_total_bytes: _Count = None
     memory_used_bytes: _Count = None
     memory_bus_width_bits: _Count = None
+    compute_capability: _Text = None
+    cuda_cores: _Count = None
     utilization_gpu_pct: _Amount = None
     utilization_mem_pct: _Amount = None
     power_mw: _Count = None

@@ -7,11 +7,14 @@ Rules of this file:
 2. A dense table holds dense figures only, a sparse table sparse ones only, and a dense peak
    lies below the sparse peak of the same precision.
 3. A figure is no more to be trusted than the best of its sources; what is derived says how.
+4. What kernels reached on a card (`measured_peaks`, `measured_bandwidth`) stands apart from what
+   it is rated at, and must come from a measurement.
 """
 
 from __future__ import annotations
 
 import datetime as dt
+import re
 from collections.abc import Iterable, Iterator
 from typing import Annotated, Literal
 
@@ -19,8 +22,11 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from monitor.model import Confidence, Density
 
-Text = Annotated[str, Field(min_length=1)]
-Number = Annotated[float, Field(strict=True, gt=0, allow_inf_nan=False)]
+# One printable line that is not blank: it is shown, and names must equal NVML's.
+Text = Annotated[str, Field(pattern=r"^[^\x00-\x1f\x7f]*[^\s\x00-\x1f\x7f][^\x00-\x1f\x7f]*$")]
+# Within what can be divided and multiplied without overflow; no real figure comes near the ends.
+Number = Annotated[float, Field(strict=True, ge=0.001, le=1e9, allow_inf_nan=False)]
+NUMBER = "a finite number above 0, from 0.001 to 1e9"
 
 PRECISIONS = ("tf32", "bf16", "fp16", "fp8", "fp4", "int8")
 
@@ -58,7 +64,7 @@ class Match(Table):
 
     names: list[Text]
     pci_device_ids: list[Annotated[str, Field(pattern=r"^[0-9a-f]{4}$")]]
-    memory_mib: Annotated[int, Field(strict=True, gt=0)] | None = None
+    memory_mib: Annotated[int, Field(strict=True, gt=0, le=10**9)] | None = None
 
 
 class GpuFile(Table):
@@ -70,7 +76,7 @@ class GpuFile(Table):
     form_factor: Text | None = None
     memory_type: Text | None = None
     compute_capability: Text | None = None
-    checked: dt.date
+    checked: Annotated[dt.date, Field(strict=True)]
     unsupported_precisions: list[Literal["tf32", "bf16", "fp16", "fp8", "fp4", "int8"]] = []
     notes: list[Text] = []
     match: Match
@@ -79,18 +85,26 @@ class GpuFile(Table):
     power_limit: FigureTable | None = None
     multiprocessors: FigureTable | None = None
     boost_clock: FigureTable | None = None
+    max_sm_clock: FigureTable | None = None
     dense_peaks: dict[str, FigureTable] = {}
     sparse_peaks: dict[str, FigureTable] = {}
     measured_peaks: dict[str, FigureTable] = {}
+    measured_bandwidth: dict[str, FigureTable] = {}
     sources: dict[str, Source]
 
 
+BANDWIDTHS = ("copy", "read")
+_MIB_GB = 1024 * 1024 / 1e9
+# A driver's total lies up to 7.4 % over the label (GiB sold as GB), or under it by its reserve.
+_MEMORY_TOLERANCE = 0.15
+_CAPABILITY = re.compile(r"[0-9]{1,2}\.[0-9]")
 _UNITS = {
     "memory": ("GB",),
     "memory_bandwidth": ("GB/s",),
     "power_limit": ("W",),
     "multiprocessors": ("SM", "CU"),
     "boost_clock": ("MHz",),
+    "max_sm_clock": ("MHz",),
 }
 _PEAK_TABLES = {
     "dense_peaks": Density.DENSE,
@@ -99,27 +113,47 @@ _PEAK_TABLES = {
 }
 
 
+def units_of(table: str, key: str = "") -> tuple[str, ...]:
+    """Give the units that a figure of `[table]` or `[table.key]` may have."""
+    if table in _PEAK_TABLES:
+        return ("TOPS",) if key == "int8" else ("TFLOPS",)
+    return _UNITS["memory_bandwidth" if table == "measured_bandwidth" else table]
+
+
 def figures(file: GpuFile) -> Iterator[tuple[str, FigureTable]]:
     """Give every figure with the name of its table (`memory`, `dense_peaks.bf16`)."""
     for name in _UNITS:
         table = getattr(file, name)
         if table is not None:
             yield name, table
-    for name in _PEAK_TABLES:
-        for precision, table in getattr(file, name).items():
-            yield f"{name}.{precision}", table
+    for name in (*_PEAK_TABLES, "measured_bandwidth"):
+        for key, table in getattr(file, name).items():
+            yield f"{name}.{key}", table
 
 
 def faults(file: GpuFile, stem: str) -> Iterator[str]:
     """Give what is wrong across keys, a line each; `stem` is the file name without `.toml`."""
     yield from _id_faults(file, stem)
+    yield from _match_faults(file)
     for where, table in figures(file):
-        name, _, precision = where.partition(".")
-        of_kind = _peak_faults(name, precision, table) if precision else _unit_faults(name, table)
-        for fault in (*of_kind, *_provenance_faults(file, table)):
+        for fault in (*_kind_faults(where, table), *_provenance_faults(file, table)):
             yield f"[{where}] {fault}"
     for precision, dense in file.dense_peaks.items():
         yield from (f"[dense_peaks.{precision}] {fault}" for fault in _dense_faults(file, dense))
+    yield from _clock_faults(file)
+
+
+def _kind_faults(where: str, table: FigureTable) -> Iterator[str]:
+    name, _, key = where.partition(".")
+    if name in _PEAK_TABLES:
+        yield from _peak_faults(name, key, table)
+    else:
+        yield from _unit_faults(name, key, table)
+    if name.startswith("measured_") and table.confidence is not Confidence.MEASURED:
+        yield (
+            f'confidence: "{table.confidence}" does not belong here; expected "measured": give the'
+            " measurement as source, or leave the figure out"
+        )
 
 
 def _id_faults(file: GpuFile, stem: str) -> Iterator[str]:
@@ -133,11 +167,51 @@ def _id_faults(file: GpuFile, stem: str) -> Iterator[str]:
         )
 
 
-def _unit_faults(name: str, table: FigureTable) -> Iterator[str]:
-    if table.unit not in _UNITS[name]:
-        yield f'unit: "{table.unit}" is not known here; {_one_of(_UNITS[name])}'
+def _match_faults(file: GpuFile) -> Iterator[str]:
+    for key in ("names", "pci_device_ids"):
+        listed = getattr(file.match, key)
+        for item in dict.fromkeys(listed):
+            if item != item.strip():
+                bare = item.strip()
+                yield f'[match] {key}: "{item}" begins or ends with a blank; expected "{bare}"'
+            if listed.count(item) > 1:
+                yield f'[match] {key}: "{item}" stands twice; expected once: remove one'
+    if not (file.match.names or file.match.pci_device_ids):
+        yield "[match] names: [] and no pci_device_ids; no GPU would be found: give one of them"
+    capability = file.compute_capability
+    if file.vendor == "nvidia" and capability and not _CAPABILITY.fullmatch(capability):
+        yield f'compute_capability: "{capability}" is not valid; expected as "9.0": correct it'
+    mib = file.match.memory_mib
+    if mib is not None and file.memory.unit == "GB":
+        told_gb = mib * _MIB_GB
+        if not 1 - _MEMORY_TOLERANCE <= told_gb / file.memory.value <= 1 + _MEMORY_TOLERANCE:
+            yield (
+                f"[match] memory_mib: {mib} MiB ({told_gb:.1f} GB) is not the memory of"
+                f" {file.memory.value:g} GB; expected both to agree within"
+                f" {_MEMORY_TOLERANCE:.0%}: correct one of them"
+            )
+
+
+def _unit_faults(name: str, key: str, table: FigureTable) -> Iterator[str]:
+    if key and key not in BANDWIDTHS:
+        yield f'"{key}" is not known here; {_one_of(BANDWIDTHS)}'
+    units = units_of(name)
+    if table.unit not in units:
+        yield f'unit: "{table.unit}" is not known here; {_one_of(units)}'
     if name == "multiprocessors" and table.value != int(table.value):
         yield f"value: {table.value:g} is not a count; expected a whole number: correct it"
+    for word in ("precision", "density"):
+        if getattr(table, word) is not None:
+            yield f"{word}: belongs to compute peaks only; expected no such key: remove it"
+
+
+def _clock_faults(file: GpuFile) -> Iterator[str]:
+    boost, highest = file.boost_clock, file.max_sm_clock
+    if boost is not None and highest is not None and highest.value < boost.value:
+        yield (
+            f"[max_sm_clock] value: {highest.value:g} is below the boost clock {boost.value:g};"
+            " expected no less: correct one of them"
+        )
 
 
 def _dense_faults(file: GpuFile, dense: FigureTable) -> Iterator[str]:
@@ -194,9 +268,9 @@ def _peak_faults(name: str, precision: str, table: FigureTable) -> Iterator[str]
             f'density: "{table.density}" does not belong here; expected'
             f' "{_PEAK_TABLES[name]}": move the figure to [{right}.{precision}]'
         )
-    unit = "TOPS" if precision == "int8" else "TFLOPS"
-    if table.unit != unit:
-        yield f'unit: "{table.unit}" is not known here; {_one_of((unit,))}'
+    units = units_of(name, precision)
+    if table.unit not in units:
+        yield f'unit: "{table.unit}" is not known here; {_one_of(units)}'
 
 
 def _one_of(words: Iterable[str]) -> str:

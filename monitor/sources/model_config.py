@@ -2,7 +2,8 @@
 
 Rules of this file:
 
-1. Local disk only: nothing is looked up on a hub, and a name that is no path is an error.
+1. Local disk only: nothing is looked up on a hub. A hub's id that a server names is looked for in
+   this host's copy of the hub, where the operator's `model:` must be a path.
 2. Only regular files are read, at most 4 MiB of each: a pipe would stop the daemon.
 3. What comes out is a plain mapping, unchecked; what it means is `monitor.expectation`'s
    business. Errors are one line: what, where, what was expected, what to do.
@@ -12,10 +13,11 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import stat
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 MAX_BYTES = 4 * 2**20
 CONFIG = "config.json"
@@ -29,8 +31,91 @@ _BESIDE = {
 }
 
 
+# "name" or "owner/name"; two dots in a row could leave the folder.
+_HUB_ID = re.compile(r"(?!.*\.\.)[A-Za-z0-9][\w.-]{0,95}(?:/[A-Za-z0-9][\w.-]{0,95})?", re.ASCII)
+_REVISION = re.compile(r"[0-9a-f]{7,64}")
+_MOST_SNAPSHOTS = 64
+
+
 class ModelConfigUnreadable(Exception):
-    """A model config that cannot be read: one line that says where, what and what to do."""
+    """A model config that cannot be read: one line that says where, what and what to do.
+
+    `where` and `fault` are the first two parts of it.
+    """
+
+    def __init__(self, line: str, where: Path, fault: str) -> None:
+        """Keep the parts."""
+        super().__init__(line)
+        self.where = where
+        self.fault = fault
+
+
+class FoundConfig(NamedTuple):
+    """The config of the model that a server names; `because`: where it is, or why there is none."""
+
+    config: dict[str, Any] | None
+    because: str
+
+
+def hub_folder(environment: Mapping[str, str]) -> Path | None:
+    """Where this host keeps its copy of the Hugging Face hub, as `huggingface_hub` decides it.
+
+    None where not even a home directory is known.
+    """
+    for key, *below in (
+        ("HF_HUB_CACHE",),
+        ("HF_HOME", "hub"),
+        ("XDG_CACHE_HOME", "huggingface", "hub"),
+        ("HOME", ".cache", "huggingface", "hub"),
+    ):
+        if environment.get(key):
+            return Path(environment[key], *below)
+    return None
+
+
+def find_model_config(told: str | None, hub: Path | None) -> FoundConfig:
+    """Read the config of the model that a server of this host names. Never raises.
+
+    `told` is the server's model path: a folder or file of this host, or a hub's id, which is
+    looked for under `hub`, this host's copy of the hub. May block: run it in a thread.
+    """
+    if not told:
+        return FoundConfig(None, "the server names no model path")
+    if told.startswith("/"):
+        return _read_told(Path(told), f"{told}, as the server tells")
+    if hub is None or _HUB_ID.fullmatch(told) is None:
+        return FoundConfig(None, f"the server's {told[:100]!r} is no path of this host")
+    folder = hub / f"models--{told.replace('/', '--')}"
+    snapshot = _snapshot(folder)
+    if snapshot is None:
+        return FoundConfig(None, f"the server's {told} is not in this host's hub folder {hub}")
+    return _read_told(snapshot, f"{told}, as the server tells, at {snapshot}")
+
+
+def _read_told(path: Path, because: str) -> FoundConfig:
+    try:
+        return FoundConfig(read_model_config(path), because)
+    except ModelConfigUnreadable as unreadable:
+        because = f"the server's model path: {unreadable.where}: {unreadable.fault}"
+        return FoundConfig(None, _one_line(because))
+
+
+def _snapshot(folder: Path) -> Path | None:
+    """The snapshot that `main` stands for, else the only one; None where there is no one."""
+    snapshots = folder / "snapshots"
+    try:
+        revision = _bytes(folder / "refs" / "main").decode("ascii").strip()
+    except (OSError, ValueError):
+        revision = ""
+    if _REVISION.fullmatch(revision) and _mode(snapshots / revision / CONFIG):
+        return snapshots / revision
+    try:
+        with os.scandir(snapshots) as entries:
+            names = [entry.name for entry, _ in zip(entries, range(_MOST_SNAPSHOTS), strict=False)]
+    except OSError:
+        return None
+    whole = [snapshots / name for name in names if _mode(snapshots / name / CONFIG)]
+    return whole[0] if len(whole) == 1 else None
 
 
 def read_model_config(path: Path) -> dict[str, Any]:
@@ -127,5 +212,8 @@ def _unreadable(path: Path, fault: str) -> ModelConfigUnreadable:
         f"{path}: {fault}; expected the config.json of a Hugging Face model: set `model:` to it,"
         " to the folder that holds it, or to a map such as {active_parameters: 27e9, layers: 64}"
     )
-    line = " ".join(line.split())
-    return ModelConfigUnreadable("".join(c if c.isprintable() else "?" for c in line))
+    return ModelConfigUnreadable(_one_line(line), path, fault)
+
+
+def _one_line(text: str) -> str:
+    return "".join(c if c.isprintable() else "?" for c in " ".join(text.split()))

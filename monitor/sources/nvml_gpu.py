@@ -31,6 +31,7 @@ SLOW_SECONDS = 10.0
 # NVML_CLOCK_MEM; 1, 0 the uncorrected errors since the driver was loaded.
 _FIXED: tuple[tuple[str, str, tuple[int, ...]], ...] = (
     ("memory_bus_width_bits", "nvmlDeviceGetMemoryBusWidth", ()),
+    ("cuda_cores", "nvmlDeviceGetNumGpuCores", ()),
     ("default_power_limit_mw", "nvmlDeviceGetPowerManagementDefaultLimit", ()),
     ("max_sm_clock_mhz", "nvmlDeviceGetMaxClockInfo", (1,)),
     ("max_mem_clock_mhz", "nvmlDeviceGetMaxClockInfo", (2,)),
@@ -130,6 +131,9 @@ class Gpu:
             pci_bus_id=None if pci is None else text(pci.busId),
         )
         fixed = {name: calls.ask(function, handle, *args) for name, function, args in _FIXED}
+        capability = calls.ask("nvmlDeviceGetCudaComputeCapability", handle)
+        if capability is not None:
+            fixed["compute_capability"] = ".".join(map(str, capability))
         return cls(calls, index, handle, names, gpm, identity, replace(identity, **fixed))
 
     def read(self, monotonic_seconds: float) -> GpuReading:

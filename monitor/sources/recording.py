@@ -260,7 +260,8 @@ class Recording:
         if not isinstance(data, dict):
             self._note(file.path, "left out, expected a JSON object")
             return None
-        return InfoReply(file.target, at, server_info.from_recorded(data))
+        config, because = server_info.recorded_model(data)
+        return InfoReply(file.target, at, server_info.from_recorded(data), config, because)
 
     def _note(self, path: str, remark: str) -> None:
         self._remarks.setdefault(remark, {})[path] = None

@@ -24,8 +24,14 @@ from monitor.model import (
     ReferenceConfidence,
     ReferenceThroughput,
 )
-from monitor.sources.expectations import ExpectationInvalid, invalid_file, read_toml, toml_files
-from monitor.sources.gpu_file import Number, Table, Text
+from monitor.sources.expectations import (
+    ExpectationInvalid,
+    invalid_file,
+    read_toml,
+    toml_files,
+    wrong_value,
+)
+from monitor.sources.gpu_file import NUMBER, Number, Table, Text
 
 _Count = Annotated[int, Field(strict=True, gt=0, le=100_000)]
 _PRECISIONS = Literal["bf16", "fp16", "fp8", "fp4", "nvfp4", "mxfp4", "int8", "int4"]
@@ -33,7 +39,8 @@ _PRECISIONS = Literal["bf16", "fp16", "fp8", "fp4", "nvfp4", "mxfp4", "int8", "i
 _PRECISION = "one of bf16, fp16, fp8, fp4, nvfp4, mxfp4, int8, int4"
 _LOAD = 'load = "max", or { concurrency = 64 }, or { batch = 64 }'
 _PARALLELISM = "a table such as { gpus = 2, tensor_parallel = 2 }"
-_LENGTH = "a number of tokens above 0"
+_LENGTH = "a number of tokens above 0, at most 1e9"
+_SOURCE = "a table with title and url"
 _CONFIDENCES = ", ".join(f'"{confidence}"' for confidence in ReferenceConfidence)
 _COUNT = "a whole number above 0"
 
@@ -92,7 +99,7 @@ _EXPECTED = {
     "osl": _LENGTH,
     "load": _LOAD,
     "tokens": '"output" (generated tokens) or "total" (prompt tokens too)',
-    "tokens_per_second_per_gpu": "a finite number above 0",
+    "tokens_per_second_per_gpu": NUMBER,
     "sources": "a list of keys of [sources.<key>] tables, one at least",
     "confidence": f"one of {_CONFIDENCES}",
     "conditions": "a text: how it was measured",
@@ -172,6 +179,12 @@ def _check(place: _Place, entry: _Entry, file: _File, gpu_ids: tuple[str, ...]) 
             f" ({cut.tensor_parallel} x {cut.pipeline_parallel} x {cut.data_parallel}); expected"
             f" {product}: correct one of them",
         )
+    if cut.expert_parallel > cut.gpus:
+        raise place.fault(
+            "parallelism",
+            f"expert_parallel = {cut.expert_parallel} is more than gpus = {cut.gpus}; expected no"
+            " more, since the experts lie over the same GPUs: correct one of them",
+        )
 
 
 def _throughput(entry: _Entry, file: _File) -> ReferenceThroughput:
@@ -222,13 +235,13 @@ def _first_fault(
             ".".join(keys), f"unknown key; expected one of {', '.join(known)}: {_hint(key, known)}"
         )
     expected = _EXPECTED.get(key, _COUNT if "parallelism" in keys else "a text")
-    if keys == ["sources"] and place.entry is None:
-        expected = "tables [sources.<key>]"
+    if keys[0] == "sources" and place.entry is None and len(keys) < 3:
+        expected = "tables [sources.<key>]" if len(keys) == 1 else _SOURCE
+    if keys == ["table"]:
+        expected = "a table [[reference]]"
     if fault["type"] == "missing":
         return place.fault(".".join(keys), f"missing; expected {expected}: add it")
-    shown = repr(fault["input"])
-    shown = shown if len(shown) <= 60 else f"{shown[:57]}..."
-    return place.fault(".".join(keys), f"{shown} is not valid; expected {expected}: correct it")
+    return place.fault(".".join(keys), wrong_value(fault["input"], expected))
 
 
 def _place(

@@ -102,7 +102,7 @@ def from_recorded(data: Mapping[str, Any]) -> ServerInfo:
 
     Every key is optional: `server_info` and `loads` are the bodies of SGLang's routes (or
     `server_info` that of vLLM's), `version` and `models` those of vLLM's; `version` may be
-    plain text. What cannot be read is not known.
+    plain text. What cannot be read is not known. `model_config` is `recorded_model`'s.
     """
 
     def part(key: str, reply: type[_R]) -> _R:
@@ -120,6 +120,15 @@ def from_recorded(data: Mapping[str, Any]) -> ServerInfo:
     sglang = _from_sglang(part("server_info", SglangInfo), part("loads", SglangLoads))
     vllm = _from_vllm(told, part("models", VllmModels), part("server_info", VllmInfo).vllm_config)
     return _first_known(sglang, vllm)
+
+
+def recorded_model(data: Mapping[str, Any]) -> tuple[Mapping[str, Any] | None, str | None]:
+    """The `config.json` of the model served and where it lay, as a recording's info has them."""
+    config, because = data.get("model_config"), data.get("model_config_because")
+    return (
+        config if isinstance(config, Mapping) else None,
+        because[:1024] if isinstance(because, str) else None,
+    )
 
 
 def to_recorded(info: ServerInfo) -> dict[str, Any]:
@@ -195,6 +204,7 @@ def _from_vllm(version: VllmVersion, models: VllmModels, config: VllmConfig | No
         data_parallel=parallel.ranks_here if parallel else None,
         nodes=parallel.nnodes if parallel else None,
         max_running_requests=told.scheduler_config.max_num_seqs if told.scheduler_config else None,
+        overlap_disabled=told.overlap_disabled,
         cuda_graph_disabled=told.graphs_disabled,
     )
 

@@ -178,9 +178,10 @@ class VllmParallelConfig(Reply):
 
 
 class VllmSchedulerConfig(Reply):
-    """The scheduler; `max_num_seqs` is per engine (data-parallel rank)."""
+    """The scheduler, resolved; `max_num_seqs` is per engine (data-parallel rank)."""
 
     max_num_seqs: _Count = None
+    async_scheduling: _Flag = None
 
 
 class VllmCompilationConfig(Reply):
@@ -205,6 +206,12 @@ class VllmConfig(Reply):
             return True
         mode = self.compilation_config.cudagraph_mode if self.compilation_config else None
         return None if mode is None else mode == 0
+
+    @property
+    def overlap_disabled(self) -> bool | None:
+        """Whether a step is scheduled only when the one before is done."""
+        told = self.scheduler_config.async_scheduling if self.scheduler_config else None
+        return None if told is None else not told
 
 
 class VllmInfo(Reply):

@@ -12,6 +12,8 @@ Rules of this file:
    page that lacks the better one for once is a page without this counter. Only a source that
    stayed away for minutes (another version took the address) gives way to a worse one.
 5. A value below 0, NaN or infinite is no value.
+6. Processor time is a sum of fractions over processes, which may fall by a rounding: its fall is
+   a new baseline of its own and breaks no history.
 """
 
 from __future__ import annotations
@@ -115,6 +117,14 @@ def advance(
     if worse and at - track.at < SOURCE_GONE_SECONDS:
         return Advance(track)
     return replace(rebase(track, reading, at), broken="source_changed")
+
+
+def unbroken(before: Track | None, step: Advance) -> Advance:
+    """The same step where a break is taken for a new baseline: nothing was added."""
+    if before is None or step.track is None or not step.broken:
+        return step
+    replicas = {**step.track.replicas, **before.replicas}
+    return Advance(replace(step.track, total=before.total, replicas=replicas), told=step.told)
 
 
 def from_zero(track: Track | None, reading: CounterReading | None, at: float) -> Advance:

@@ -15,6 +15,9 @@ from bisect import bisect_right
 from dataclasses import dataclass
 from typing import NamedTuple
 
+PAUSE_SECONDS = 15.0
+"""The patience of the meter: tokens that stay away for longer, with requests there, pause."""
+
 STALE_SECONDS = 30.0
 """A figure that the newest pages lack is shown as it was for so long at most."""
 
@@ -33,9 +36,18 @@ class Point(NamedTuple):
 
     Token figures are totals since the first page, None where the page did not tell.
     `idle_seconds` is summed over the `idle_ranks` schedulers that tell it. Other `*_seconds`
-    are integrals over time: request-seconds for running and waiting, ratio-seconds for usages,
-    plain seconds for busy (any request there) and queued (at least one waiting). The
+    are integrals over time: request-seconds for running, waiting and http, ratio-seconds for
+    usages, plain seconds for busy (any request there) and queued (at least one waiting). The
     `*_observed_seconds` are the seconds in which the engine told the figure.
+
+    `still_seconds` are the busy seconds since tokens last came, and `moving_seconds` those that
+    were no pause: a stretch without tokens is added when tokens come again, if it was short.
+
+    `drafts` are counted by the engine, or seconds in which it told the means of a draft; then
+    `drafted` and `draft_accepted` are integrals of these means. `front_end` has (process, CPU
+    seconds, the second at which they last moved) of each. `running` is the page's own gauge.
+    `backlog_tokens` were made and not delivered, as far as that is sure; `undelivered` is what
+    is shown of them (load.py). `scrapes` are the pages that say how long they took.
     """
 
     at: float
@@ -61,6 +73,27 @@ class Point(NamedTuple):
     state_observed_seconds: float = 0.0
     state_seconds: float = 0.0
     replicas: tuple[tuple[str, float], ...] = ()
+    running: float = 0.0
+    running_squared_seconds: float = 0.0
+    moving_seconds: float = 0.0
+    still_seconds: float = 0.0
+    graph_passes: float | None = None
+    decoding_passes: float | None = None
+    drafts: float | None = None
+    drafted: float | None = None
+    draft_accepted: float | None = None
+    front_end: tuple[tuple[str, float, float], ...] = ()
+    http_observed_seconds: float = 0.0
+    http_seconds: float = 0.0
+    backlog_tokens: float = 0.0
+    undelivered: float | None = None
+    scrapes: int = 0
+    scrape_seconds: float = 0.0
+
+    @property
+    def open_seconds(self) -> float:
+        """Busy seconds since tokens last came that may still turn out to be no pause."""
+        return self.still_seconds if self.still_seconds <= PAUSE_SECONDS else 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,8 +17,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from monitor.model import Counter, CounterReading, EngineObservation, Rates, Totals
-from monitor.throughput.counters import Advance, Track, advance, at_break, from_zero, rebase
+from monitor.model import Counter, CounterReading, EngineObservation, Liveness, Rates, Totals
+from monitor.throughput.counters import (
+    Advance,
+    Track,
+    advance,
+    at_break,
+    from_zero,
+    rebase,
+    unbroken,
+)
 from monitor.throughput.history import History
 from monitor.throughput.load import point_of
 from monitor.throughput.prompt import Prompt, add_prompts, prompt_told
@@ -146,7 +154,14 @@ def read(
     tracks = {counter: step.track for counter, step in steps.items() if step.track is not None}
     if reason:
         tracks = {counter: at_break(track, at) for counter, track in tracks.items()}
-    point = point_of(observation, before, steps, prompt.counted if prompt_told(steps) else None)
+    point = point_of(
+        observation,
+        before,
+        steps,
+        prompt.counted if prompt_told(steps) else None,
+        moved=steps[Counter.GENERATION].added > 0.0 or prompt.counted > meter.prompt.counted,
+        broken=bool(reason),
+    )
     history = History() if reason else meter.history
     return replace(
         meter,
@@ -206,7 +221,22 @@ def rates(meter: Meter, window_seconds: float, min_completions: int) -> Rates:
         replicas=span.replicas() if several else {},
         mean_prompt_tokens=span.mean_request("request_prompt", "prompt", "cached"),
         mean_output_tokens=span.mean_request("request_output", "generation"),
+        moving_share=span.moving if _moves_at_once(meter) else None,
+        running_spread=span.running_spread,
+        tokens_per_draft=span.ratio("draft_accepted", "drafts"),
+        drafted_tokens_per_draft=span.ratio("drafted", "drafts"),
+        graph_share=span.ratio("graph_passes", "decoding_passes"),
+        api_cpu_cores=span.front_end_cores,
+        http_active_mean=span.mean("http_seconds", "http_observed_seconds"),
+        undelivered_tokens=span.end.undelivered,
+        scrape_seconds_mean=span.ratio("scrape_seconds", "scrapes"),
     )
+
+
+def _moves_at_once(meter: Meter) -> bool:
+    """Whether tokens are counted as they are made: else a pause cannot be told from a lump."""
+    track = meter.token_source or meter.prompt_source
+    return track is not None and track.liveness is Liveness.LIVE
 
 
 def _span(meter: Meter, figure: str, window_seconds: float, min_completions: int) -> Span | None:
@@ -309,7 +339,8 @@ def _step(
         return from_zero(track, reading, at)
     if how == "rebase" or (counter in meter.unread and reading is not None):
         return rebase(track, reading, at)
-    return advance(track, reading, at, meter.unbroken_since or 0.0)
+    step = advance(track, reading, at, meter.unbroken_since or 0.0)
+    return unbroken(track, step) if counter is Counter.FRONT_END_CPU else step
 
 
 def _impossible(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import sqrt
 
 from monitor.model import Liveness
 from monitor.throughput.counters import Track
@@ -14,6 +15,9 @@ OUTAGE_SECONDS = 30.0
 LUMP_SECONDS = 30.0
 """What a counter that moves in lumps must be seen for: to judge by when the lumps are chunks
 of an answer, to show anything at all when they are whole answers."""
+
+CPU_LUMP_SECONDS = 10.0
+"""A front-end process whose CPU time stands still for longer did nothing (it is told every 5 s)."""
 
 LUMPY_WINDOW_SECONDS = 60.0
 """The shortest window that a finish-time counter may fill."""
@@ -45,6 +49,45 @@ class Span:
         if gain is None or self.start.idle_ranks != self.end.idle_ranks:
             return None
         return min(1.0, gain / self.end.idle_ranks / self.seconds)
+
+    @property
+    def moving(self) -> float | None:
+        """The share of the busy time in which tokens kept coming.
+
+        Where tokens had been away for a moment when the span began, it is the share of the
+        stretch since they last came: only so is it known whether that moment became a pause.
+        """
+        held = self.start.open_seconds
+        busy = self.end.busy_seconds - self.start.busy_seconds + held
+        moving = self.end.moving_seconds - self.start.moving_seconds + self.end.open_seconds
+        return min(1.0, moving / busy) if busy > 0.0 else None
+
+    @property
+    def running_spread(self) -> float | None:
+        """Standard deviation of the running requests over their mean."""
+        mean = self.mean("running_seconds", "running_observed_seconds")
+        square = self.mean("running_squared_seconds", "running_observed_seconds")
+        return None if not mean or square is None else sqrt(max(0.0, square - mean**2)) / mean
+
+    @property
+    def front_end_cores(self) -> float | None:
+        """CPU seconds per second of the busiest front-end process, from one move to another."""
+        before = {name: (total, moved_at) for name, total, moved_at in self.start.front_end}
+        cores = []
+        for name, total, moved_at in self.end.front_end:
+            if name not in before:
+                continue
+            gain, seconds = total - before[name][0], moved_at - before[name][1]
+            if seconds > 0.0:
+                cores.append(gain / seconds)
+            elif self.seconds > CPU_LUMP_SECONDS:
+                cores.append(0.0)
+        return max(cores, default=None)
+
+    def ratio(self, part: str, whole: str) -> float | None:
+        """How much one total grew for each unit of another; None where that did not grow."""
+        gain, units = self.gain(part), self.gain(whole)
+        return None if gain is None or not units else gain / units
 
     def gain(self, figure: str) -> float | None:
         """How much a total grew; None if either end does not tell it."""

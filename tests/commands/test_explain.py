@@ -151,6 +151,95 @@ def test_without_a_precision_bandwidth_is_left(floorwatch: CommandLine) -> None:
     assert "Floor by rule reference: 733.1 tokens/s per GPU" in told
 
 
+# --------------------------------------------------------------------- weighted by time
+
+
+def floors_of(*floors: str) -> str:
+    return "targets:\n" + "".join(
+        f"- {{name: t{number}, url: 'http://127.0.0.1:{number + 1}', floor: {floor}}}\n"
+        for number, floor in enumerate(floors)
+    )
+
+
+def weighted(memory: int, reference: str = "gpu: b200-sxm-180gb, tokens_per_second: 9") -> str:
+    shares = f"{{memory: {memory}%, compute: {100 - memory}%}}"
+    return f"{{reference: {{{reference}}}, rule: weighted, time_shares: {shares}}}"
+
+
+def test_without_time_shares_a_line_says_what_weighted_needs(floorwatch: CommandLine) -> None:
+    arguments = (*STORY, "--precision", "bf16")
+    lines = floorwatch("explain", *arguments).out.splitlines()
+    (line,) = (line for line in lines if line.startswith("weighted"))
+    assert line.startswith("weighted is not shown: it needs the parts of the reference's time")
+    assert "time_shares: {memory: 60%, compute: 30%, fixed: 10%}" in line
+    (absent,) = asked(floorwatch, *arguments)["not_shown"]
+    assert (absent["rule"], absent["reason"]) == ("weighted", line.partition(": ")[2])
+    assert asked(floorwatch, *OURS, "--achieved", "1 TFLOPS fp4")["not_shown"] == []
+
+
+def test_time_shares_of_a_target_that_scales_from_this_gpu_weigh(
+    floorwatch: CommandLine, tmp_path: Path
+) -> None:
+    """1 / (0.8 / 0.23273 + 0.2 / 0.22391) = 0.23091, x 3500 = 808.2, x 0.9 = 727.4."""
+    config = tmp_path / "config.yaml"
+    own = "{tokens_per_second: 5}"
+    other = weighted(50, "gpu: l4, tokens_per_second: 9")
+    config.write_text(floors_of(own, other, weighted(80), weighted(80)))
+    arguments = (*STORY, "--precision", "bf16", "--measured", "485", "--config", str(config))
+    found = asked(floorwatch, *arguments)
+    assert found["not_shown"] == []
+    last = found["rules"][-1]
+    assert (last["rule"], round(last["scaled_tokens_per_second"], 1)) == ("weighted", 808.2)
+    assert round(last["floor"]["tokens_per_second"], 1) == 727.4
+    (measured,) = found["measured"]
+    assert round(measured["rules"][-1]["floor_ratio"], 3) == 0.667
+    table = floorwatch("explain", *arguments).out.splitlines()[2:8]
+    assert table[-1].split() == ["weighted", "808.2", "727.4", "0.667", "below"]
+
+
+def test_time_shares_beside_a_published_entry_weigh_too(
+    floorwatch: CommandLine, tmp_path: Path
+) -> None:
+    config = tmp_path / "config.yaml"
+    entry = "id: llama-3.3-70b-fp4-b200-tp1-1000-1000-trtllm-1.0"
+    config.write_text(floors_of(weighted(80, entry)))
+    found = asked(floorwatch, *STORY, "--precision", "bf16", "--config", str(config))
+    assert found["rules"][-1]["rule"] == "weighted"
+    config.write_text(floors_of(weighted(80, "id: nobody-published-this")))
+    found = asked(floorwatch, *STORY, "--precision", "bf16", "--config", str(config))
+    assert [one["rule"] for one in found["not_shown"]] == ["weighted"]
+
+
+def test_time_shares_that_contradict_weigh_nothing(floorwatch: CommandLine, tmp_path: Path) -> None:
+    config = tmp_path / "config.yaml"
+    config.write_text(floors_of(weighted(80), weighted(70)))
+    found = asked(floorwatch, *STORY, "--precision", "bf16", "--config", str(config))
+    (absent,) = found["not_shown"]
+    assert absent["reason"] == (
+        "the targets of --config that scale from this GPU give different `time_shares`"
+    )
+
+
+def test_measured_ceilings_are_told_with_the_rest(floorwatch: CommandLine) -> None:
+    lines = floorwatch(
+        *("explain", "--gpu", "h200-sxm-141gb", "--reference", "h100-sxm5-80gb"),
+        *("--reference-tokens-per-second", "1000", "--precision", "fp8"),
+        *("--achieved", "1012 TFLOPS fp8"),
+    ).out.splitlines()
+    told = [line.partition(". ")[2] for line in lines if ". measured " in line]
+    assert told == [
+        "measured copy of h200-sxm-141gb: 4275 GB/s",
+        "measured read of h200-sxm-141gb: 4456 GB/s",
+        "measured dense fp8 of h200-sxm-141gb: 1265 TFLOPS",
+    ]
+    # 1012 of 1978.9 rated, of 3957.8 sparse, of 1265 measured.
+    assert [line for line in lines if "% share of" in line] == [
+        "  51.1 % share of the dense fp8 peak",
+        "  25.6 % share of the sparse fp8 peak",
+        "  80.0 % share of the measured dense fp8",
+    ]
+
+
 @pytest.mark.parametrize(
     ("arguments", "line"),
     [

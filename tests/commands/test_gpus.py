@@ -14,7 +14,7 @@ from monitor.commands import gpus as command
 from monitor.expectation.matching import Catalogue, match
 from monitor.model import GpuReading, GpuSpec
 from monitor.outputs.catalogue_entry import catalogue_entry, entry_id
-from monitor.sources.expectations import ExpectationInvalid, load_catalogue
+from monitor.sources.expectations import ExpectationInvalid, default_directory, load_catalogue
 from monitor.sources.nvml import Nvml
 from tests.command_line import CommandLine
 from tests.sources.fake_pynvml import GPU_IS_LOST, FakeGpu, FakePynvml, h200
@@ -67,6 +67,12 @@ def test_the_list_as_json(floorwatch: CommandLine) -> None:
     assert ours["dense_peaks"]["fp4"]["density"] == "dense"
     assert ours["sparse_peaks"]["fp4"]["value"] == 4030.4
     assert (ours["multiprocessors"], ours["boost_clock_mhz"]) == (188, 2617)
+    assert (ours["multiprocessor_count"]["value"], ours["boost_clock"]["value"]) == (188, 2617)
+    assert ours["multiprocessor_count"]["sources"]
+    assert (ours["measured_bandwidth"], ours["max_sm_clock"]) == ({}, None)
+    (bare,) = (gpu for gpu in listed if gpu["id"] == "gb300-279gb")
+    assert (bare["multiprocessors"], bare["multiprocessor_count"]) == (None, None)
+    assert (bare["boost_clock_mhz"], bare["boost_clock"]) == (None, None)
 
 
 # ------------------------------------------------------------------------------- one
@@ -83,6 +89,49 @@ def test_one_with_every_source(floorwatch: CommandLine, gpu_id: str) -> None:
     assert any(line.startswith("    others say: 8000 (DGX B200 page") for line in lines)
     assert "    bf16: 2250 TFLOPS, dense bf16, confidence datasheet" in lines
     assert "  sparse (2:4) peaks, never a denominator" in lines
+
+
+def test_counts_and_clocks_have_their_sources(floorwatch: CommandLine) -> None:
+    lines = floorwatch("gpus", "h100-sxm5-80gb").out.splitlines()
+    for line in (
+        "  multiprocessors: 132 SM, confidence secondary",
+        "  boost clock: 1830 MHz, confidence secondary",
+        "  highest SM clock: 1980 MHz, confidence secondary",
+    ):
+        assert lines[lines.index(line) + 1].startswith("    source: ")
+    unknown = floorwatch("gpus", "gb300-279gb").out.splitlines()
+    assert "  multiprocessors: unknown" in unknown
+    assert "  boost clock: unknown" in unknown
+    assert not any("highest SM clock" in line or "measured" in line for line in unknown)
+
+
+def test_measured_ceilings_stand_apart(floorwatch: CommandLine) -> None:
+    lines = floorwatch("gpus", "h200-sxm-141gb").out.splitlines()
+    place = lines.index("  measured ceilings, never a denominator")
+    told = [line for line in lines[place:] if ": " in line and line.startswith("    ")]
+    assert [line for line in told if "confidence" in line] == [
+        "    copy (0.89 of the rated): 4275 GB/s, confidence measured",
+        "    read (0.93 of the rated): 4456 GB/s, confidence measured",
+        "    tf32 (0.71 of the rated): 350 TFLOPS, dense tf32, confidence measured",
+        "    bf16 (0.67 of the rated): 667 TFLOPS, dense bf16, confidence measured",
+        "    fp8 (0.64 of the rated): 1265 TFLOPS, dense fp8, confidence measured",
+    ]
+    found = json.loads(floorwatch("gpus", "h200-sxm-141gb", "--json").out)
+    assert found["measured_bandwidth"]["read"]["value"] == 4456
+    assert found["measured_peaks"]["bf16"]["confidence"] == "measured"
+
+
+def test_a_measured_peak_without_a_rated_one_has_no_share(
+    floorwatch: CommandLine, tmp_path: Path
+) -> None:
+    listed = (default_directory() / "gpus" / "rtx-4090.toml").read_text()
+    dense = listed[listed.index("[dense_peaks.tf32]") : listed.index("[dense_peaks.bf16]")]
+    (tmp_path / "gpus").mkdir()
+    (tmp_path / "gpus" / "rtx-4090.toml").write_text(listed.replace(dense, ""))
+    config = tmp_path / "config.yaml"
+    config.write_text("expectations: .\n")
+    lines = floorwatch("gpus", "rtx-4090", "--config", config).out.splitlines()
+    assert "    tf32: 90 TFLOPS, dense tf32, confidence measured" in lines
 
 
 def test_one_as_json(floorwatch: CommandLine) -> None:
@@ -150,6 +199,32 @@ def test_gpus_of_one_kind_need_one_file(
     assert [entry["gpus"] for entry in found["missing"]] == [[0, 2]]
 
 
+def test_a_gpu_known_by_its_shape_alone_needs_a_file_too(
+    floorwatch: CommandLine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    host(monkeypatch, unheard_of())
+    lines = floorwatch("gpus", "--missing").out.splitlines()
+    assert lines[0] == (
+        "# NVIDIA H999 SXM: taken for h200-sxm-141gb by compute capability 9.0 and 132"
+        " multiprocessors alone: set `gpu: h200-sxm-141gb` if it is that card"
+    )
+    assert 'compute_capability = "9.0"' in lines
+    place = lines.index("# NVML reads 132 multiprocessors.")
+    assert lines[place + 1] == "#[multiprocessors]"
+
+
+def test_a_gpu_of_no_known_shape_says_so(
+    floorwatch: CommandLine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gpu = unheard_of()
+    gpu.answers["nvmlDeviceGetCudaComputeCapability"] = (99, 0)
+    host(monkeypatch, gpu)
+    lines = floorwatch("gpus", "--missing").out.splitlines()
+    assert "is not in the catalogue: add a file to expectations/gpus" in lines[0]
+    assert 'compute_capability = "99.0"' in lines
+    assert not any("multiprocessors" in line for line in lines)
+
+
 def test_a_gpu_that_cannot_be_read_is_told(
     floorwatch: CommandLine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -211,7 +286,7 @@ def filled(text: str) -> str:
     """What an operator makes of the file: the marks off, a figure and an address written."""
     text = re.sub(r"^#(?! )", "", text, flags=re.MULTILINE)
     sizes = {"fp8": 400, "fp4": 800}
-    for table in re.findall(r"^\[((?:memory|power|dense)\S*)\]", text, re.MULTILINE):
+    for table in re.findall(r"^\[((?:memory|power|dense|multi)\S*)\]", text, re.MULTILINE):
         value = sizes.get(table.rpartition(".")[2], 141)
         text = re.sub(rf"(\[{re.escape(table)}\]\nvalue = )0", rf"\g<1>{value}", text)
     return text.replace('"https://"', '"https://vendor.example/h999.pdf"')

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from monitor.config import Config, ConfigInvalid, parse
+from monitor.config.outputs import state_directory
 from monitor.model import FloorSpec, JudgementSettings, TargetSpec
 
 CONFIGS = Path(__file__).parent
@@ -152,10 +153,26 @@ def test_addresses_give_urls_and_names() -> None:
 
 def test_what_has_no_effect_yet_is_said_at_start() -> None:
     text = "state: /tmp/s\nalertmanagers: [{url: http://127.0.0.1:9093}]\n"
-    assert parse(text, "c.yaml", {}).doubts() == (
-        "alertmanagers: nothing is pushed to them yet",
-        "state: nothing is kept over a restart yet",
+    assert parse(text, "c.yaml", {}).doubts() == ("alertmanagers: nothing is pushed to them yet",)
+
+
+def test_where_the_state_is_kept() -> None:
+    given = parse("state: /tmp/s", "c.yaml", {}).state
+    assert state_directory(given, {"STATE_DIRECTORY": "/var/lib/a"}) == Path("/tmp/s")
+    assert state_directory(None, {"STATE_DIRECTORY": "/var/lib/a:/var/lib/b"}) == Path("/var/lib/a")
+    assert state_directory(None, {"STATE_DIRECTORY": ""}) is None
+    assert state_directory(None, {}) is None
+
+
+def test_a_target_in_maintenance() -> None:
+    text = (
+        "defaults: {maintenance: true}\n"
+        "targets: [{url: 'http://a:1'}, {url: 'http://b:1', maintenance: false}]"
     )
+    one, other = parse(text, "c.yaml", {}).targets
+    assert one.spec().maintenance
+    assert not other.spec().maintenance
+    assert one.spec().backlog_tokens is None
 
 
 def test_text_is_text_even_where_old_yaml_saw_something_else() -> None:
@@ -190,6 +207,8 @@ def test_every_key_of_a_target() -> None:
         data_parallel=2,
         replica_gpus={"0": (0, 1), "1": (2, 3)},
         intended_max_running=64,
+        backlog_tokens=2_000_000,
+        maintenance=True,
     )
     assert eight.model == "models/qwen"
     assert eight.timeout_seconds == 1.5
@@ -202,7 +221,6 @@ def test_every_key_of_a_target() -> None:
     assert eight.authorization.basic.password_file == Path("secrets/password")
     assert eight.tls.server_name == "engine"
     assert eight.tls.insecure_skip_verify
-    assert eight.backlog_tokens == 2_000_000
     assert every.gpus == ("all",)
     assert every.authorization is not None
     assert every.authorization.bearer_env == "ENGINE_TOKEN"

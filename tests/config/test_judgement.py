@@ -36,6 +36,37 @@ def test_every_key_of_judgement() -> None:
         min_completions=50,
         idle_requests=0.25,
         max_plausible_tokens_per_second_per_gpu=200_000.0,
+        floor_share=0.4,
+        floor_share_calibrated=0.7,
+        min_running=2.0,
+        min_moving_share=0.25,
+        fast_step_cap=0.3,
+        fast_shortfall=0.5,
+        slow_for_seconds=60.0,
+        host_bound_activity=0.75,
+        throttle_share=0.3,
+        throttle_efficiency=0.9,
+        clock_low_ratio=0.85,
+        memory_clock_low_ratio=0.95,
+        gain_info=1.2,
+        gain_critical=1.4,
+        invalid_efficiency=1.8,
+        check_low=0.6,
+        check_high=1.5,
+        calibration_hours=12,
+        calibration_days=7.0,
+        calibration_low=0.5,
+        calibration_high=2.0,
+        drift_slack=0.2,
+        drift_threshold=4.0,
+        drift_step_cap=0.7,
+        drift_mean_seconds=3600.0,
+        drift_every_seconds=600.0,
+        straggler_deviations=3.0,
+        straggler_share=0.2,
+        straggler_windows=2,
+        straggler_window_seconds=600.0,
+        imbalance_ratio=2.0,
     )
 
 
@@ -68,6 +99,10 @@ def test_times_scale_with_windows_of_ones_own() -> None:
     assert settings.stall_seconds == pytest.approx(12.0)
     assert settings.clear_after_seconds == pytest.approx(90.0)
     assert settings.no_data_seconds == 10.0
+    assert settings.drift_mean_seconds == pytest.approx(180.0)
+    assert settings.drift_every_seconds == pytest.approx(30.0)
+    assert settings.straggler_window_seconds == pytest.approx(90.0)
+    assert settings.calibration_days == 14.0
 
 
 def test_scaled_times_stay_above_a_few_polls_and_given_times_stay() -> None:
@@ -104,6 +139,39 @@ def test_scaling_takes_given_times_and_windows_along() -> None:
 
 def test_scaling_nothing_changes_nothing() -> None:
     assert scaled(every_key(), None, None) == every_key()
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("gain_info: 1.5", "gain_info (1.5) is above gain_critical (1.3)"),
+        ("check_low: 2, check_high: 1.4", "check_low (2) is above check_high (1.4)"),
+        ("calibration_low: 1.7", "calibration_low (1.7) is above calibration_high (1.6)"),
+        ("drift_every: 1h", "drift_every (3600) is above drift_mean (1800)"),
+    ],
+)
+def test_thresholds_that_contradict_each_other(text: str, message: str) -> None:
+    with pytest.raises(ConfigInvalid) as caught:
+        parse(f"judgement: {{{text}}}", "c.yaml", {})
+    assert caught.value.messages == (f"c.yaml: judgement: {message}",)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("floor_share: 0", "floor_share: expected a share from above 0% to 100%, got 0"),
+        ("gain_info: 0.5", "gain_info: expected a number from 1 to 100"),
+        ("calibration_hours: 1.5", "calibration_hours: expected a whole number from 1 to 720"),
+        ("straggler_window: 0s", "straggler_window: expected 1 to 604800 s"),
+        ("drift_threshold: -1", "drift_threshold: expected a number from 0.01 to 100"),
+        ("clock_low: 120%", "clock_low: expected"),
+        ("check_low: .nan", "check_low: expected a number from 0.01 to 100"),
+    ],
+)
+def test_thresholds_that_are_refused(text: str, expected: str) -> None:
+    with pytest.raises(ConfigInvalid) as caught:
+        parse(f"judgement: {{{text}}}", "c.yaml", {})
+    assert caught.value.messages[0].startswith(f"c.yaml: judgement.{expected}"), caught.value
 
 
 @pytest.mark.parametrize(

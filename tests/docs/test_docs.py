@@ -26,6 +26,7 @@ from monitor.outputs.exposition import SelfStats
 from monitor.outputs.http import HttpOptions, make_app
 from monitor.outputs.metric_table import METRICS
 from monitor.sources.expectations import default_directory, load_catalogue
+from tests.deploy.promtool import alert_rules, shipped
 from tests.docs.documents import (
     ROOT,
     Block,
@@ -58,8 +59,6 @@ NO_EFFECT = (
     "discovery",
     "alertmanagers",
     "alert_labels",
-    "state",
-    "backlog_tokens",
 )
 
 
@@ -286,6 +285,7 @@ def test_alarms_are_those_of_the_code() -> None:
     source = Path(alarms.__file__).read_text(encoding="utf-8")
     names = set(re.findall(r'"(Floorwatch\w+)"', source))
     assert set(first_column(README.section("Alarms"))[: len(names)]) == names
+    names |= set(alert_rules(shipped()))
     for one in OURS:
         assert set(re.findall(r"\bFloorwatch[A-Z]\w+", one.text)) <= names
 

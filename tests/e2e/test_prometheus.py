@@ -60,11 +60,15 @@ async def checked(page: str) -> tuple[int | None, str]:
 
 
 @asynccontextmanager
-async def prometheus(folder: Path, scraped: str) -> AsyncIterator[str]:
-    """A Prometheus that scrapes `scraped` every second; gives the URL of its API."""
+async def prometheus(folder: Path, scraped: str, *rules: str) -> AsyncIterator[str]:
+    """A Prometheus that scrapes `scraped` every second; gives the URL of its API.
+
+    `rules`: rule files in `folder`, evaluated every second too.
+    """
     config = folder / "prometheus.yml"
     config.write_text(
-        "global: {scrape_interval: 1s, scrape_timeout: 1s}\n"
+        "global: {scrape_interval: 1s, scrape_timeout: 1s, evaluation_interval: 1s}\n"
+        f"rule_files: {json.dumps(rules)}\n"
         f"scrape_configs: [{{job_name: floorwatch, static_configs: [{{targets: ['{scraped}']}}]}}]\n"
     )
     with socket.create_server(("127.0.0.1", 0)) as free:

@@ -157,9 +157,7 @@ def test_counters_that_are_no_numbers_are_left_out(value: str) -> None:
     name = 'vllm:generation_tokens_total{model_name="m",engine='
     alone = seen(lines(f'{name}"0"}} {value}'))
     assert alone.counters[Counter.GENERATION].series == {}
-    assert told(alone, "generation_tokens") == (
-        "generation_tokens_total is no number of tokens on the page"
-    )
+    assert told(alone, "generation_tokens") == ("generation_tokens_total is no number on the page")
     beside = seen(lines(f'{name}"0"}} {value}', f'{name}"1"}} 7.0'))
     assert list(beside.counters[Counter.GENERATION].series.values()) == [7.0]
 

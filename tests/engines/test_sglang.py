@@ -236,3 +236,56 @@ def test_the_loads_routes_own_page_has_no_tokens() -> None:
     assert observation.gauges == {Gauge.RUNNING: {"0": 3.0}}
     assert observation.counters == {}
     assert "generation_tokens" in {line.what for line in observation.unknown}
+
+
+# --------------------------------------------------------------- what tells causes apart
+
+
+def test_a_streaming_server_tells_its_front_end_its_graphs_and_its_clients() -> None:
+    observation = seen(recorded("sglang/0.5.16-h200_c256"))
+    processes = observation.counters[Counter.FRONT_END_CPU].series
+    assert {process: seconds for (process, _), seconds in processes.items()} == {
+        "tokenizer": 2.8600000000000003,
+        "detokenizer": 0.4799999999999993,
+    }
+    assert total(observation, Counter.GRAPH_PASSES) == 1078.0
+    assert observation.counters[Counter.EAGER_PASSES].series == {}
+    assert total(observation, Counter.DELIVERED) == 196560.0
+    assert observation.gauges[Gauge.HTTP_ACTIVE] == {"": 256.0}
+    assert observation.gauges[Gauge.ACCEPT_LENGTH] == {"": 0.0}
+    assert observation.gauges[Gauge.VERIFY_WIDTH] == {"": 0.0}
+
+
+def test_the_data_parallel_controller_is_no_front_end() -> None:
+    """It spins: 3.59 s of processor time beside the tokenizer's 0.75."""
+    observation = seen(recorded("sglang/0.5.23-dp2-load"))
+    processes = {process for process, _ in observation.counters[Counter.FRONT_END_CPU].series}
+    assert processes == {"tokenizer", "detokenizer"}
+    passes = observation.counters[Counter.EAGER_PASSES].series
+    assert {rank: value for (rank, _), value in passes.items()} == {"0": 252.0, "1": 803.0}
+
+
+def test_ranks_are_copies_of_the_same_passes() -> None:
+    observation = seen(recorded("sglang/0.5.23-tp2-allsched-load"))
+    assert len(observation.counters[Counter.EAGER_PASSES].series) == 1
+
+
+def test_only_requests_for_tokens_are_open() -> None:
+    body = NEEDED + lines(
+        'sglang:http_requests_active{endpoint="/v1/chat/completions",method="POST"} 30.0',
+        'sglang:http_requests_active{endpoint="/generate",method="POST"} 2.0',
+        'sglang:http_requests_active{endpoint="/metrics",method="GET"} 1.0',
+        'sglang:http_requests_active{endpoint="/health_generate",method="GET"} 1.0',
+    )
+    assert seen(body).gauges[Gauge.HTTP_ACTIVE] == {"": 32.0}
+    others = NEEDED + lines('sglang:http_requests_active{endpoint="/metrics",method="GET"} 1.0')
+    assert Gauge.HTTP_ACTIVE not in seen(others).gauges
+
+
+def test_delivery_is_told_beside_the_source_of_tokens_and_as_the_source() -> None:
+    delivered = 'sglang:inter_token_latency_seconds_count{model_name="m"} 90.0'
+    live = f'sglang:realtime_tokens_total{{mode="decode",{RANKS}}} 100.0'
+    both = seen(NEEDED + lines(delivered, live))
+    assert (total(both, Counter.GENERATION), total(both, Counter.DELIVERED)) == (100.0, 90.0)
+    alone = seen(NEEDED + lines(delivered))
+    assert (total(alone, Counter.GENERATION), total(alone, Counter.DELIVERED)) == (90.0, 90.0)

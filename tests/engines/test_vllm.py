@@ -327,3 +327,33 @@ def test_router_series_without_tokens_are_a_routers(row: str) -> None:
 def test_a_label_called_server_alone_makes_no_router() -> None:
     body = lines('vllm:generation_tokens_total{engine="0",model_name="m",server="a"} 5.0')
     assert seen(body).counters[Counter.GENERATION].series
+
+
+# --------------------------------------------------------------- what tells causes apart
+
+
+def test_the_api_servers_own_processor_time() -> None:
+    cpu = seen(recorded("vllm/0.26.0-h200_c256")).counters[Counter.FRONT_END_CPU]
+    assert (sum(cpu.series.values()), cpu.liveness) == (64.12, Liveness.LIVE)
+    for several in ("vllm/0.32.0-data_parallel_2", "vllm/0.32.0-rust_loaded"):
+        assert Counter.FRONT_END_CPU not in seen(recorded(several)).counters
+
+
+def test_the_processes_own_series_do_not_make_an_engine_ready() -> None:
+    body = lines("# TYPE vllm:num_requests_running gauge", "process_cpu_seconds_total 4.0")
+    assert not seen(body).ready
+
+
+def test_speculative_drafts() -> None:
+    body = lines(
+        f"vllm:generation_tokens_total{{{M}}} 500.0",
+        f"vllm:spec_decode_num_drafts_total{{{M}}} 100.0",
+        f"vllm:spec_decode_num_draft_tokens_total{{{M}}} 300.0",
+        f"vllm:spec_decode_num_accepted_tokens_total{{{M}}} 190.0",
+        f'vllm:spec_decode_num_accepted_tokens_per_pos_total{{{M},position="0"}} 90.0',
+    )
+    observation = seen(body)
+    assert total(observation, Counter.DRAFTS) == 100.0
+    assert total(observation, Counter.DRAFTED) == 300.0
+    assert total(observation, Counter.DRAFT_ACCEPTED) == 190.0
+    assert Counter.DRAFTS not in seen(recorded("vllm/0.32.0-saturated")).counters

@@ -72,6 +72,18 @@ def test_both_shares_of_a_dense_kernel() -> None:
     assert all(isinstance(step, Step) for step in shares)
 
 
+def test_a_third_share_is_of_what_kernels_were_measured_to_reach() -> None:
+    reached = replace(FP4, value=1625.0, sources=("our bench",), confidence=Confidence.MEASURED)
+    shares = shares_of_peaks(1300.0, replace(LISTED, measured_peaks={"fp4": reached}), "nvfp4")
+    assert isinstance(shares, tuple)
+    assert shares[2] == Step(
+        "share of the measured dense fp4",
+        0.8,
+        "",
+        "1300 / 1625 TFLOPS; dense fp4, confidence measured, source: our bench",
+    )
+
+
 def test_a_precision_without_peak_is_unknown() -> None:
     for found in (
         sparse_peak(WS, "fp8"),

@@ -157,7 +157,25 @@ def test_what_is_not_known_of_the_gpu() -> None:
             ServerInfo(data_parallel=2, data_parallel_attention=True),
             8,
             0,
-            "data-parallel attention is not modelled",
+            Layout(
+                4, 2, "data-parallel attention: 2 ranks over tensor parallel 8, as told", experts=8
+            ),
+        ),
+        (
+            SPEC,
+            ServerInfo(tensor_parallel=8, data_parallel=8, data_parallel_attention=True),
+            16,
+            0,
+            Layout(
+                1, 16, "data-parallel attention: 8 ranks over tensor parallel 8, as told", experts=8
+            ),
+        ),
+        (
+            SPEC,
+            ServerInfo(tensor_parallel=4, data_parallel=3, data_parallel_attention=True),
+            4,
+            0,
+            "tensor parallel 4 does not divide over 3 ranks",
         ),
         (
             SPEC,

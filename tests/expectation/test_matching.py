@@ -13,7 +13,7 @@ from monitor.expectation.matching import (
     match,
     pci_device_id,
 )
-from monitor.model import GpuReading, GpuSpec, Unknown
+from monitor.model import Confidence, GpuReading, GpuSpec, Unknown
 from monitor.sources.expectations import default_directory, load_catalogue
 
 MIB = 1024 * 1024
@@ -270,6 +270,95 @@ def test_without_clock_or_bus_width_there_is_no_bandwidth(
 ) -> None:
     assert bandwidth_from_nvml(clocked(mhz, bits)) is None
     assert bandwidth_check(clocked(mhz, bits), spec("l4")) is None
+
+
+# ------------------------------------------------------------------------ by its shape
+
+
+def shaped(
+    capability: str, cores: int, mib: int | None = None, watts: int | None = None
+) -> GpuReading:
+    """A GPU whose name and PCI device id no entry lists."""
+    unheard_of = gpu("NVIDIA Something New", "0xffff10de", mib, watts)
+    return replace(unheard_of, compute_capability=capability, cuda_cores=cores)
+
+
+@pytest.mark.parametrize(
+    ("reading", "expected"),
+    [
+        (shaped("9.0", 16896, 143771, 700), "h200-sxm-141gb"),
+        (shaped("9.0", 16896, 143771, 600), "h200-nvl-141gb"),
+        (shaped("9.0", 16896, 95830, 400), "h100-nvl-94gb"),
+        (shaped("9.0", 9984, 97871), "h20-96gb"),
+        (shaped("12.1", 6144), "gb10-dgx-spark"),
+        (shaped("8.9", 16384, 24564), "rtx-4090"),
+        (shaped("7.5", 2560, 15360), "t4"),
+    ],
+)
+def test_capability_and_multiprocessors_name_a_card(reading: GpuReading, expected: str) -> None:
+    found = match(reading, CATALOGUE)
+    assert isinstance(found, GpuSpec)
+    assert found.id == expected
+    # Of equal shape is not of equal make: its figures may raise no alarm.
+    assert {peak.confidence for peak in found.dense_peaks.values()} == {Confidence.UNVERIFIED}
+
+
+@pytest.mark.parametrize(
+    "reading",
+    [
+        shaped("9.0", 16000, 143771, 700),  # 125 multiprocessors
+        shaped("9.1", 16896, 143771, 700),  # a capability that nobody knows
+        shaped("9.0", 16896, 70_000, 700),  # the shape of an H100, and no card's memory
+        shaped("8.0", 16896 // 2, 143771, 700),  # 132 of Ampere
+        replace(shaped("9.0", 16896, 143771, 700), cuda_cores=None),
+        replace(shaped("9.0", 16896, 143771, 700), compute_capability=None),
+        # The shape and memory of an H200 at the bandwidth of an H100.
+        replace(
+            shaped("9.0", 16896, 143771, 700), max_mem_clock_mhz=2619, memory_bus_width_bits=5120
+        ),
+    ],
+)
+def test_another_shape_is_unknown(reading: GpuReading) -> None:
+    found = match(reading, CATALOGUE)
+    assert isinstance(found, Unknown)
+    assert "is not in the catalogue: add a file" in found.reason
+
+
+def test_a_shape_of_several_cards_names_them_all() -> None:
+    found = match(shaped("9.0", 16896, 81559), CATALOGUE)
+    assert isinstance(found, Unknown)
+    assert found.reason == (
+        "'NVIDIA Something New' (PCI device id 0xffff10de, 81559 MiB) is not in the catalogue; by"
+        " compute capability 9.0 and 132 multiprocessors it could be any of h100-sxm5-80gb,"
+        " h800-sxm5-80gb: set `gpu:` to one, or add a file to expectations/gpus"
+    )
+    # A power limit that is none of theirs decides nothing.
+    assert isinstance(match(shaped("9.0", 16896, 81559, 123), CATALOGUE), Unknown)
+
+
+def test_the_shape_is_not_asked_where_id_or_name_speak() -> None:
+    # An A100 by its id, of a shape that is an H200's: the id stands, its memory does not.
+    odd = replace(shaped("9.0", 16896, 143771, 700), pci_device_id="0x20b210de")
+    found = match(odd, CATALOGUE)
+    assert isinstance(found, Unknown)
+    assert "looks like a100-sxm4-80gb" in found.reason
+
+
+def test_what_nvml_contradicts_comes_back_with_less_confidence() -> None:
+    # A Server Edition at the Workstation Edition's clock: 2 x 14001 x 512 / 8 = 1792.1 GB/s.
+    server = spec("rtx-pro-6000-blackwell-server")
+    card = replace(
+        gpu(server.names[0], "2bb5", 97887), max_mem_clock_mhz=14001, memory_bus_width_bits=512
+    )
+    found = match(card, CATALOGUE)
+    assert isinstance(found, GpuSpec)
+    listed, doubted = (one.memory_bandwidth_gb_per_second for one in (server, found))
+    assert listed is not None
+    assert doubted is not None
+    assert (listed.confidence, doubted.confidence) == (Confidence.DATASHEET, Confidence.SECONDARY)
+    assert (doubted.value, found.dense_peaks) == (1597, server.dense_peaks)
+    assert "NVML reads 1792.1 GB/s on this GPU, 12.2% more" in (doubted.disagreement or "")
+    assert match(gpu(server.names[0], "2bb5", 97887), CATALOGUE) is server
 
 
 def test_the_shortest_valid_catalogue_is_empty_and_knows_nothing() -> None:

@@ -6,7 +6,10 @@ from typing import Any
 
 import pytest
 
+from monitor.expectation.constants import ModelConstants, constants_of
+from monitor.expectation.declared import declared_constants
 from monitor.expectation.precision import RunPrecision, precision_of
+from monitor.expectation.quantisation import quantisation_of
 from monitor.model import ServerInfo, Unknown
 
 SMALL = {
@@ -20,10 +23,23 @@ SMALL = {
 }
 
 
+NO_CONFIG = Unknown("model", "the model is not known")
+
+
+def run(
+    config: dict[str, Any] | None, server: str | None, operator: str | None
+) -> RunPrecision | Unknown:
+    info = ServerInfo(quantization=server)
+    constants: ModelConstants | Unknown = NO_CONFIG
+    if config is not None:
+        constants = constants_of(config, quantisation_of(config, info))
+    return precision_of(constants, info, operator)
+
+
 def found(
     config: dict[str, Any] | None, server: str | None = None, operator: str | None = None
 ) -> tuple[str, str]:
-    precision = precision_of(config, ServerInfo(quantization=server), operator)
+    precision = run(config, server, operator)
     assert isinstance(precision, RunPrecision), precision
     return precision
 
@@ -31,7 +47,7 @@ def found(
 def unknown(
     config: dict[str, Any] | None, server: str | None = None, operator: str | None = None
 ) -> str:
-    precision = precision_of(config, ServerInfo(quantization=server), operator)
+    precision = run(config, server, operator)
     assert isinstance(precision, Unknown), precision
     return precision.reason
 
@@ -75,12 +91,23 @@ def test_the_server_s_word_is_taken_where_no_config_is_at_hand(server: str, prec
 
 def test_what_nobody_knows_is_said() -> None:
     assert unknown(None) == (
-        "no model config is at hand, and of the server: it names none; set `precision:` or `model:`"
+        "the model is not known; of the server: it names none; set `precision:`"
     )
     assert "'compressed-tensors' names no one precision" in unknown(None, "compressed-tensors")
     reason = unknown({"model_type": "llama"})
     assert "num_hidden_layers is missing" in reason
-    assert reason.endswith("or set `precision:`")
-    nobody = precision_of(None, None, None)
+    assert reason.endswith("set `precision:`")
+    nobody = precision_of(NO_CONFIG, None, None)
     assert isinstance(nobody, Unknown)
     assert nobody.what == "precision"
+
+
+def test_a_declared_width_without_a_name_is_no_precision() -> None:
+    table = {"active_parameters": 27e9, "layers": 64, "bytes_per_weight": 0.5156}
+    declared = declared_constants(table, None)
+    assert precision_of(declared, None, None) == Unknown(
+        "precision",
+        "its weights are held as not told; of the server: it names none; set `precision:`",
+    )
+    named = precision_of(declared, ServerInfo(quantization="awq"), None)
+    assert named == RunPrecision("int4", "the server's quantization: awq")

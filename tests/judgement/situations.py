@@ -9,9 +9,19 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from monitor.judgement.causes import causes_of
 from monitor.judgement.evidence import Evidence
 from monitor.judgement.verdict import Judged, judge
-from monitor.model import Floor, FloorRule, Judgement, JudgementSettings, Liveness, Rates
+from monitor.model import (
+    CauseFound,
+    Floor,
+    FloorRule,
+    GpuActivity,
+    Judgement,
+    JudgementSettings,
+    Liveness,
+    Rates,
+)
 
 SETTINGS = JudgementSettings()
 FLOOR = Floor(FloorRule.FRACTION, 875.0, ())
@@ -118,3 +128,61 @@ NO_LOAD: dict[str, Any] = dict.fromkeys(
         "state_usage_mean",
     )
 )
+
+
+def gpu(index: int = 0, **changes: Any) -> GpuActivity:
+    """An H200 at work over 300 s: full clocks, 500 of 700 W, busy for 98 % of the time."""
+    story = GpuActivity(
+        index=index,
+        uuid=f"GPU-{index}",
+        pci_bus_id=f"0000:0{index}:00.0",
+        window_seconds=300.0,
+        span_seconds=300.0,
+        samples=300,
+        utilization_ratio=0.98,
+        power_w=500.0,
+        power_limit_w=700.0,
+        default_power_limit_w=700.0,
+        power_ratio=0.714,
+        sm_clock_mhz=1980.0,
+        max_sm_clock_mhz=1980.0,
+        sm_clock_ratio=1.0,
+        memory_clock_ratio=1.0,
+        temperature_c=60.0,
+        reason_shares={"sw_power_cap": 0.1},
+        gpm={"graphics": 0.98, "tensor": 0.07, "dram": 0.61, "sm": 0.76},
+        pcie_generation=5,
+        pcie_generation_max=5,
+        pcie_width=16,
+        pcie_width_max=16,
+    )
+    return replace(story, **changes)
+
+
+def gpus(*, but: dict[int, dict[str, Any]], many: int = 8) -> tuple[GpuActivity, ...]:
+    """A group of GPUs that work alike, `but` for some."""
+    return tuple(gpu(index, **but.get(index, {})) for index in range(many))
+
+
+ALONE: dict[str, Any] = {"waiting_mean": 0.0, "waiting_share": 0.0}
+"""Nobody waits: the queue explains nothing."""
+
+HOT: dict[str, Any] = {
+    "reason_shares": {"hw_thermal": 1.0, "hw_slowdown": 1.0},
+    "sm_clock_mhz": 915.0,
+    "sm_clock_ratio": 0.462,
+    "temperature_c": 91.0,
+}
+"""A GPU that its hardware slows down because it is hot."""
+
+
+def named(cause: str, evidence: Evidence) -> CauseFound | None:
+    """The cause of this name, where the evidence shows it."""
+    return next((one for one in causes_of(evidence, SETTINGS) if one.cause == cause), None)
+
+
+def held(cause: str, evidence: Evidence) -> CauseFound:
+    """The cause of this name, which the evidence must show."""
+    found = named(cause, evidence)
+    assert found is not None, causes_of(evidence, SETTINGS)
+    return found

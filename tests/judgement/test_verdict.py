@@ -14,8 +14,11 @@ from monitor.judgement.evidence import Evidence
 from monitor.judgement.hysteresis import Raised
 from monitor.judgement.verdict import Judged, judge
 from monitor.model import (
+    Efficiency,
+    Expectation,
     Floor,
     FloorRule,
+    GpuActivity,
     Judgement,
     Liveness,
     Problem,
@@ -42,6 +45,46 @@ REFUSED = Problem(ProblemReason.UNREACHABLE, "connection refused")
 SILENT: dict[str, Any] = {"generation_tokens_per_second": 0.0, "prompt_tokens_per_second": 0.0}
 PROMPT_FLOOR = Floor(FloorRule.FIXED, 875.0, (), prompt_tokens_per_second=18_000.0)
 PREFILL_HEAVY = {"generation_tokens_per_second": 69.6, "prompt_tokens_per_second": 23_998.3}
+
+
+HOT = GpuActivity(
+    0,
+    samples=300,
+    span_seconds=300.0,
+    utilization_ratio=0.98,
+    sm_clock_ratio=0.46,
+    reason_shares={"hw_thermal": 1.0},
+    gpm={"graphics": 0.98},
+)
+WAITING = GpuActivity(
+    0,
+    samples=300,
+    span_seconds=300.0,
+    utilization_ratio=0.32,
+    sm_clock_ratio=1.0,
+    gpm={"graphics": 0.31},
+)
+"""Eager mode at batch 8 on an H200: graphics active for 31 % of the time."""
+
+
+def model(
+    efficiency: Efficiency,
+    windows: dict[str, Any] | None = None,
+    prefill_share: float | None = None,
+    **changes: Any,
+) -> Evidence:
+    """The story's server with a load model: 1450 tokens/s expected, the floor at half of it."""
+    floor = Floor(FloorRule.MODEL, 725.0, ())
+    told = Expectation((floor,), floor, 1450.0, prefill_share=prefill_share)
+    return seen(
+        windows,
+        floor=floor,
+        expectation=told,
+        efficiency_main=efficiency,
+        efficiency_short=efficiency,
+        efficiency_long=efficiency,
+        **changes,
+    )
 
 
 @dataclass(frozen=True)
@@ -647,6 +690,127 @@ ROWS = (
         None,
         "but the GPU is shared with b, c, whose share is not known",
     ),
+    Row(
+        "the operator wants no alarms, whatever is seen",
+        seen(maintenance=True, last_success=None),
+        Verdict.MAINTENANCE,
+        "the operator wants no alarms now",
+    ),
+    Row(
+        "clients wait for a front end while the engine shows nothing",
+        seen({**IDLE, "http_active_mean": 256.0}, running=0.0, waiting=0.0, still_seconds=60.0),
+        Verdict.HOST_BOUND,
+        "clients hold 256 requests open and the engine shows 0 running and 0 waiting",
+    ),
+    Row(
+        "streams just ended are no clients that wait",
+        seen({**IDLE, "http_active_mean": 4.0}, running=0.0, waiting=0.0),
+        Verdict.IDLE,
+        "no token moved and no request was seen",
+    ),
+    Row(
+        "hot and below the floor",
+        seen(gpus=(HOT,)),
+        Verdict.THROTTLED,
+        STORY_TEXT,
+        below=True,
+    ),
+    Row(
+        "hot and slower than it should be, though above the floor: a ticket",
+        model(Efficiency(0.7, 0.7), gpus=(HOT,)),
+        Verdict.THROTTLED,
+        "(1.40 of the model floor)",
+    ),
+    Row(
+        "hot and as fast as it should be",
+        model(Efficiency(0.8, 0.8), gpus=(HOT,)),
+        Verdict.MEMORY_BANDWIDTH_LIMITED,
+        "(1.60 of the model floor)",
+    ),
+    Row(
+        "a cap hit: the batch that runs is served well, the demanded one is not",
+        model(Efficiency(1.081, 0.335)),
+        Verdict.CONCURRENCY_LIMITED,
+        "(0.67 of the model floor)",
+        below=True,
+    ),
+    Row(
+        "a batch that is served badly is no matter of the queue alone",
+        model(Efficiency(0.31, 0.23)),
+        Verdict.DEGRADED,
+        "the queue is not what holds it back",
+        below=True,
+    ),
+    Row(
+        "nor of a full cache",
+        model(Efficiency(0.31, 0.23), {"kv_cache_usage_mean": 0.98}),
+        Verdict.DEGRADED,
+        "the queue is not what holds it back",
+        below=True,
+    ),
+    Row(
+        "a GPU that waits for its host",
+        model(Efficiency(0.31, 0.23), gpus=(WAITING,)),
+        Verdict.HOST_BOUND,
+        "is active for 31% of",
+        below=True,
+    ),
+    Row(
+        "slow at a light load, where no queue says anything",
+        model(Efficiency(0.22, 0.22), {**LIGHT, "running_mean": 8.0}, gpus=(WAITING,)),
+        Verdict.HOST_BOUND,
+        "(0.22 of what is expected at this load, 0.44 of the model floor)",
+        below=True,
+    ),
+    Row(
+        "the same without a GPU that tells why",
+        model(Efficiency(0.22, 0.22), {**LIGHT, "running_mean": 8.0}),
+        Verdict.DEGRADED,
+        "no cause is told",
+        below=True,
+    ),
+    Row(
+        "waiting for the host above the floor: a ticket",
+        model(Efficiency(0.91, 0.91), {**LIGHT, "running_mean": 64.0}, gpus=(WAITING,)),
+        Verdict.HOST_BOUND,
+        "is active for 31% of",
+    ),
+    Row(
+        "and without a floor to judge it by",
+        seen({**LIGHT, "running_mean": 8.0}, floor=None, gpus=(WAITING,)),
+        Verdict.HOST_BOUND,
+        "8 running, 0 waiting; GPU 0",
+    ),
+    Row(
+        "as fast as expected at a light load",
+        model(Efficiency(1.009, 1.009), {**LIGHT, "running_mean": 4.2}),
+        Verdict.DEMAND_LIMITED,
+        "2.02 of the model floor",
+    ),
+    Row(
+        "a KV cache too small for what the memory could hold: 1.0 / 0.63 = 1.59 times as much",
+        model(Efficiency(1.0, 0.63), {"kv_cache_usage_mean": 0.98, "preemptions": 40.0}),
+        Verdict.KV_CACHE_LIMITED,
+        "(1.26 of the model floor)",
+    ),
+    Row(
+        "a full KV cache that holds nearly all that the memory could: 0.85 / 0.8 = 1.06",
+        model(Efficiency(0.85, 0.8), {"kv_cache_usage_mean": 0.98}),
+        Verdict.MEMORY_BANDWIDTH_LIMITED,
+        "(1.60 of the model floor)",
+    ),
+    Row(
+        "a server whose time goes to prompts, by the model's word",
+        model(Efficiency(0.9, 0.9), prefill_share=0.5),
+        Verdict.COMPUTE_LIMITED,
+        "mostly prefill",
+    ),
+    Row(
+        "and one whose time does not, whatever it reads",
+        model(Efficiency(0.9, 0.9), PREFILL_HEAVY, prefill_share=0.49),
+        Verdict.MEMORY_BANDWIDTH_LIMITED,
+        "of the model floor",
+    ),
 )
 
 
@@ -726,6 +890,41 @@ def test_since_moves_with_the_verdict_alone() -> None:
 
 def test_a_first_unknown_verdict_has_a_since() -> None:
     assert Watched().tick(seen(NO_LOAD)).since_wall_seconds == WALL + NOW + 1.0
+
+
+def test_a_drop_pages_before_the_short_window_is_below() -> None:
+    """Half of the floor: -ln 0.5 = 0.69, capped to 0.2 a minute, makes 0.4 in two minutes."""
+    watched = Watched()
+    dropped = replace(
+        share(1.05),
+        main=over(
+            60.0,
+            generation_tokens_per_second=437.5,
+            prompt_tokens_per_second=0.0,
+            moving_share=1.0,
+            span_seconds=60.0,
+        ),
+        long=over(3600.0, generation_tokens_per_second=960.0, prompt_tokens_per_second=0.0),
+    )
+    for _ in range(3):
+        assert watched.tick(dropped, 30.0).verdict is Verdict.MEMORY_BANDWIDTH_LIMITED
+    fast = watched.tick(dropped, 30.0)
+    assert (fast.verdict, fast.below_floor) == (Verdict.CONCURRENCY_LIMITED, True)
+    assert fast.because.startswith("438 of 875 tokens/s per GPU (0.50 of the fraction floor) over")
+    assert "over 60 s" in fast.because
+    assert fast.causes
+
+
+def test_a_pause_is_no_drop() -> None:
+    """The same rate, made in half of the time: what moved was at the floor."""
+    watched = Watched()
+    paused = replace(
+        share(1.05),
+        main=over(60.0, generation_tokens_per_second=437.5, moving_share=0.5),
+        long=over(3600.0, generation_tokens_per_second=960.0),
+    )
+    for _ in range(10):
+        assert not watched.tick(paused, 60.0).below_floor
 
 
 def test_an_alarm_keeps_its_beginning_and_its_reason() -> None:
@@ -873,7 +1072,14 @@ def test_a_page_without_gauges_does_not_end_a_stall() -> None:
 # -------------------------------------------------------------- any sequence at all
 
 
-FAULTS = {Verdict.CONCURRENCY_LIMITED, Verdict.DEGRADED, Verdict.KV_CACHE_LIMITED}
+FAULTS = {
+    Verdict.STALLED,
+    Verdict.THROTTLED,
+    Verdict.CONCURRENCY_LIMITED,
+    Verdict.KV_CACHE_LIMITED,
+    Verdict.HOST_BOUND,
+    Verdict.DEGRADED,
+}
 
 
 class AnySequence(RuleBasedStateMachine):

@@ -271,6 +271,7 @@ STATUS = Status(
             targets=("qwen-a",),
             floor_share_ratio=0.669,
             catalogue_bandwidth_ratio=1.0625,
+            catalogue_clock_ratio=0.9375,
         ),
         GpuStatus(LOST_READING, False, None, since_wall_seconds=1_795_999_990.0),
     ),

@@ -231,7 +231,9 @@ def test_a_comparison_as_json() -> None:
         "measured",
         "peak_claims",
         "achieved",
+        "not_shown",
     ]
+    assert found["not_shown"] == []
     least, compute, product = found["rules"]
     assert (least["rule"], least["scaled_tokens_per_second"]) == ("min", 783.7)
     assert (least["floor"]["tokens_per_second"], least["floor"]["binding"]) == (705.3, "compute")

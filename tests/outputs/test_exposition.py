@@ -185,6 +185,7 @@ EXPECTED_OF_GPU: dict[Series, float] = {
     ): 1,
     series("floorwatch_gpu_floor_share_ratio", gpu="0", uuid=UUID): 0.669,
     series("floorwatch_gpu_catalogue_bandwidth_ratio", gpu="0", uuid=UUID): 1.0625,
+    series("floorwatch_gpu_catalogue_clock_ratio", gpu="0", uuid=UUID): 0.9375,
     series("floorwatch_gpu_utilization_ratio", **GPU): 0.99,
     series("floorwatch_gpu_memory_utilization_ratio", **GPU): 0.41,
     series("floorwatch_gpu_power_watts", **GPU): 412.345,

@@ -19,16 +19,18 @@ from aiohttp import web
 from aiohttp.test_utils import make_mocked_request
 
 from monitor.model import Status
+from monitor.outputs.access import change_refusal
 from monitor.outputs.explanation import explanation_to_json
 from monitor.outputs.exposition import render
 from monitor.outputs.http import (
     Board,
     HttpOptions,
+    Refused,
+    UnknownTarget,
     accepts_gzip,
     make_app,
     make_runner,
     prefers_openmetrics,
-    reload_refusal,
 )
 from monitor.outputs.status_json import STATUS_SCHEMA, status_to_json
 from tests.outputs.samples import CAPPED, DOWN, HOSTILE, HOSTILE_TARGET, NOW, OWN, STATUS
@@ -478,7 +480,7 @@ def test_who_may_reload_where_it_listens_on_every_address(
         headers={"Host": "gpu-box.example:9838"},
         transport=Ends(peer, ("192.0.2.1", 9_838)),
     )
-    refusal = reload_refusal(request, HttpOptions(Reloads(), lifecycle=lifecycle))
+    refusal = change_refusal(request, lifecycle=lifecycle, hosts=frozenset())
 
     assert (refusal is None) is allowed
 
@@ -491,9 +493,116 @@ def test_another_hosts_name_is_told_what_to_ask_instead() -> None:
         transport=Ends(("127.0.0.1", 5_000), ("127.0.0.1", 9_838)),
     )
 
-    assert reload_refusal(request, HttpOptions(Reloads())) == (
+    assert change_refusal(request, lifecycle=False, hosts=frozenset()) == (
         "the Host header names another host; ask at localhost or a loopback address"
     )
+
+
+# --------------------------------------------------------------------- maintenance
+
+
+@dataclass
+class Maintained:
+    asked: list[tuple[str, float | None]] = field(default_factory=list)
+
+    async def __call__(self, target: str, seconds: float | None) -> str:
+        self.asked.append((target, seconds))
+        if target == "gone":
+            raise UnknownTarget(target)
+        if target == "fixed":
+            raise Refused("fixed: by the configuration")
+        return f"{target}: done"
+
+
+@asynccontextmanager
+async def maintaining(
+    served: Served, maintained: Maintained, *, lifecycle: bool = False
+) -> AsyncIterator[aiohttp.ClientSession]:
+    options = HttpOptions(served.reloads, lifecycle=lifecycle, maintain=maintained)
+    runner = make_runner(make_app(served.board, options))
+    await runner.setup()
+    try:
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        host, port = runner.addresses[0][:2]
+        async with aiohttp.ClientSession(f"http://{host}:{port}") as session:
+            yield session
+    finally:
+        await runner.cleanup()
+
+
+async def test_maintenance_begins_and_ends(served: Served) -> None:
+    maintained = Maintained()
+    async with maintaining(served, maintained) as client:
+        async with client.post("/api/v1/maintenance/a?for=2h") as answer:
+            assert (answer.status, await answer.text()) == (200, "a: done\n")
+        async with client.delete("/api/v1/maintenance/a%20b") as answer:
+            assert (answer.status, await answer.text()) == (200, "a b: done\n")
+    assert maintained.asked == [("a", 7200.0), ("a b", None)]
+
+
+@pytest.mark.parametrize(
+    ("query", "line"),
+    [
+        ("", "expected one time, such as ?for=2h"),
+        ("?for=1h&for=2h", "expected one time, such as ?for=2h"),
+        (
+            "?for=soon",
+            'for: expected a duration (500ms, 5s, 2h30m, or a number of seconds), got "soon"',
+        ),
+        ("?for=0", 'for: expected 1s to 30d, got "0"'),
+        ("?for=30d1s", 'for: expected 1s to 30d, got "30d1s"'),
+        (
+            "?for=-5",
+            'for: expected a duration (500ms, 5s, 2h30m, or a number of seconds), got "-5"',
+        ),
+    ],
+)
+async def test_times_of_maintenance_that_are_refused(served: Served, query: str, line: str) -> None:
+    maintained = Maintained()
+    async with (
+        maintaining(served, maintained) as client,
+        client.post(f"/api/v1/maintenance/a{query}") as answer,
+    ):
+        assert (answer.status, await answer.text()) == (400, f"{line}\n")
+    assert maintained.asked == []
+
+
+async def test_maintenance_of_no_target_or_of_the_configurations(served: Served) -> None:
+    async with maintaining(served, Maintained()) as client:
+        async with client.delete("/api/v1/maintenance/gone") as answer:
+            assert (answer.status, await answer.text()) == (404, "no such target; known: none\n")
+        async with client.delete("/api/v1/maintenance/fixed") as answer:
+            assert (answer.status, await answer.text()) == (409, "fixed: by the configuration\n")
+        async with client.get("/api/v1/maintenance/a") as answer:
+            assert answer.status == 405
+            assert answer.headers["Allow"] == "DELETE, POST"
+
+
+async def test_a_server_without_maintenance_says_so(client: aiohttp.ClientSession) -> None:
+    async with client.delete("/api/v1/maintenance/a") as answer:
+        assert (answer.status, await answer.text()) == (409, "this server takes no maintenance\n")
+
+
+@pytest.mark.parametrize("method", ["POST", "DELETE"])
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"Host": "rebound.example:9838"},
+        {"Origin": "https://elsewhere.example"},
+        {"X-Forwarded-For": "192.0.2.7"},
+    ],
+)
+async def test_no_web_page_and_no_proxy_silences_a_target(
+    served: Served, headers: dict[str, str], method: str
+) -> None:
+    maintained = Maintained()
+    async with (
+        maintaining(served, maintained) as client,
+        client.request(method, "/api/v1/maintenance/a?for=1h", headers=headers) as answer,
+    ):
+        assert answer.status == 403
+        assert (await answer.text()).startswith("maintenance refused: ")
+    assert maintained.asked == []
 
 
 # ------------------------------------------------------------------- page for people

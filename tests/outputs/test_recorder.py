@@ -462,3 +462,41 @@ def test_a_replay_gives_back_what_was_recorded(events: list[Event], data: st.Dat
         recording = open_recording(Path(folder))
         assert list(recording.events()) == timed
         assert recording.notes == ()
+
+
+# ------------------------------------------------------------------------ the model's config
+
+
+def reply(config: Mapping[str, object] | None, because: str | None = None) -> InfoReply:
+    return InfoReply("a", Instant(1.0, 1.0), ServerInfo(tensor_parallel=2), config, because)
+
+
+def replayed(folder: Path, event: InfoReply) -> InfoReply:
+    write_all(folder, [event])
+    (told,) = open_recording(folder).events()
+    assert isinstance(told, InfoReply)
+    return told
+
+
+def test_the_model_s_config_is_recorded_with_the_server_s_word(tmp_path: Path) -> None:
+    event = reply({"model_type": "llama", "pattern": ["a", {"b": 1.5}]}, "/m, as the server tells")
+    assert replayed(tmp_path / "rec", event) == event
+    absent = reply(None, "the server names no model path")
+    assert replayed(tmp_path / "none", absent) == absent
+
+
+def test_infinity_in_a_config_becomes_null(tmp_path: Path) -> None:
+    event = reply({"time_step_limit": [0.0, math.inf], "eps": math.nan})
+    told = replayed(tmp_path / "rec", event)
+    assert told.model_config == {"time_step_limit": [0.0, None], "eps": None}
+
+
+def test_what_is_no_config_s_size_or_depth_is_left_out(tmp_path: Path) -> None:
+    huge = replayed(tmp_path / "huge", reply({"ignore": ["x" * 1000] * 300}, "/m"))
+    assert (huge.model_config, huge.model_config_because) == (None, "/m")
+    deep: dict[str, object] = {}
+    for _ in range(5000):
+        deep = {"in": deep}
+    told = replayed(tmp_path / "deep", reply(deep))
+    assert told.model_config is None
+    assert told.info == ServerInfo(tensor_parallel=2)

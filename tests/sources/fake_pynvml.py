@@ -68,6 +68,8 @@ DEVICE_FUNCTIONS = {
     "nvmlDeviceGetName",
     "nvmlDeviceGetPciInfo",
     "nvmlDeviceGetMemoryBusWidth",
+    "nvmlDeviceGetNumGpuCores",
+    "nvmlDeviceGetCudaComputeCapability",
     "nvmlDeviceGetPowerManagementDefaultLimit",
     "nvmlDeviceGetMaxClockInfo",
     "nvmlDeviceGetMaxPcieLinkGeneration",
@@ -232,6 +234,8 @@ def h200(index: int = 0) -> FakeGpu:
                 pciDeviceId=0x233510DE, busId=f"00000000:{0x81 + index:X}:00.0"
             ),
             "nvmlDeviceGetMemoryBusWidth": 6016,
+            "nvmlDeviceGetNumGpuCores": 16896,
+            "nvmlDeviceGetCudaComputeCapability": (9, 0),
             "nvmlDeviceGetPowerManagementDefaultLimit": 700_000,
             ("nvmlDeviceGetMaxClockInfo", 1): 1980,
             ("nvmlDeviceGetMaxClockInfo", 2): 3201,

@@ -113,8 +113,8 @@ def refusal(directory: Path) -> str:
 
 
 def test_the_shipped_catalogue_has_every_gpu() -> None:
-    assert len(SHIPPED) == 49
-    assert sum(spec.vendor == "nvidia" for spec in SHIPPED.values()) == 44
+    assert len(SHIPPED) == 50
+    assert sum(spec.vendor == "nvidia" for spec in SHIPPED.values()) == 45
     assert sum(spec.vendor == "amd" for spec in SHIPPED.values()) == 5
 
 
@@ -157,7 +157,8 @@ def test_shipped_figures(
     assert spec.dense_peaks[precision].value == dense
     assert spec.tdp_w is not None
     assert spec.tdp_w.value == watts
-    assert spec.multiprocessors == multiprocessors
+    count = None if spec.multiprocessors is None else spec.multiprocessors.value
+    assert count == multiprocessors
 
 
 @pytest.mark.parametrize("spec", SHIPPED.values(), ids=lambda spec: spec.id)
@@ -166,7 +167,15 @@ def test_every_shipped_figure_has_provenance(spec: GpuSpec) -> None:
     assert spec.memory_bandwidth_gb_per_second is not None
     assert spec.dense_peaks
     figures = [spec.memory_gb, spec.memory_bandwidth_gb_per_second, *spec.dense_peaks.values()]
+    figures += [
+        figure
+        for figure in (spec.tdp_w, spec.multiprocessors, spec.boost_clock_mhz)
+        if figure is not None
+    ]
+    figures += [*spec.measured_peaks.values(), *spec.measured_bandwidth.values()]
     assert all(figure.sources for figure in figures)
+    for measured in (*spec.measured_peaks.values(), *spec.measured_bandwidth.values()):
+        assert measured.confidence is Confidence.MEASURED
     for precision, figure in spec.dense_peaks.items():
         assert (figure.precision, figure.density) == (precision, Density.DENSE)
     for precision, figure in spec.sparse_peaks.items():
@@ -184,6 +193,27 @@ def test_the_shipped_disputes_are_kept() -> None:
     server = SHIPPED["rtx-pro-6000-blackwell-server"].memory_bandwidth_gb_per_second
     assert server is not None
     assert "1792" in (server.disagreement or "")
+
+
+def test_what_an_h200_reaches_stands_beside_what_it_is_rated_at() -> None:
+    h200 = SHIPPED["h200-sxm-141gb"]
+    rated = h200.memory_bandwidth_gb_per_second
+    assert rated is not None
+    shares = {kind: one.value / rated.value for kind, one in h200.measured_bandwidth.items()}
+    assert {kind: round(share, 2) for kind, share in shares.items()} == {"copy": 0.89, "read": 0.93}
+    reached = {
+        precision: round(peak.value / h200.dense_peaks[precision].value, 2)
+        for precision, peak in h200.measured_peaks.items()
+    }
+    assert reached == {"tf32": 0.71, "bf16": 0.67, "fp8": 0.64}
+
+
+def test_the_clock_that_nvml_tells_of_an_h100_is_not_its_rated_one() -> None:
+    h100 = SHIPPED["h100-sxm5-80gb"]
+    assert h100.boost_clock_mhz is not None
+    assert h100.max_sm_clock_mhz is not None
+    assert (h100.boost_clock_mhz.value, h100.max_sm_clock_mhz.value) == (1830, 1980)
+    assert h100.boost_clock_mhz.confidence is Confidence.SECONDARY
 
 
 def test_what_is_from_memory_says_so() -> None:
@@ -228,8 +258,11 @@ def test_a_file_becomes_a_spec(tmp_path: Path) -> None:
         "no tensor path for int8",
         "memory_bandwidth: of five stacks",
         "dense_peaks.fp4: sparse / 2",
-        "measured dense fp4: 1300 TFLOPS (our bench)",
     )
+    assert spec.measured_peaks["fp4"] == Figure(
+        1300, "TFLOPS", ("our bench",), Confidence.MEASURED, "fp4", Density.DENSE
+    )
+    assert spec.measured_bandwidth == {}
     assert (spec.tdp_w, spec.multiprocessors, spec.boost_clock_mhz) == (None, None, None)
 
 
@@ -255,7 +288,7 @@ def test_later_folders_replace_by_id_and_add(tmp_path: Path) -> None:
 
 
 def test_an_own_folder_stands_beside_the_shipped_one(tmp_path: Path) -> None:
-    assert len(load_catalogue(default_directory(), folder(tmp_path, ACME))) == 50
+    assert len(load_catalogue(default_directory(), folder(tmp_path, ACME))) == 51
 
 
 def test_hidden_files_folders_and_other_files_are_left_alone(tmp_path: Path) -> None:

@@ -45,6 +45,8 @@ def test_a_healthy_gpu_tells_everything(tmp_path: Path) -> None:
                 memory_total_bytes=150_754_820_096,
                 memory_used_bytes=129_039_728_640,
                 memory_bus_width_bits=6016,
+                compute_capability="9.0",
+                cuda_cores=16896,
                 utilization_gpu_pct=99.0,
                 utilization_mem_pct=54.0,
                 power_mw=628_001,

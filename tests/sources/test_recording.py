@@ -78,7 +78,8 @@ def test_every_kind_of_file_becomes_its_event(tmp_path: Path) -> None:
         "a/2000.meta.json": '{"monotonic": 51.0}',
         "a/3000.err": "TimeoutError\n",
         "a/3000.meta.json": '{"monotonic": 52.0}',
-        "a/999.info.json": '{"server_info": {"version": "0.5.16", "tp_size": 2}}',
+        "a/999.info.json": '{"server_info": {"version": "0.5.16", "tp_size": 2},'
+        ' "model_config": {"model_type": "llama"}, "model_config_because": "/m"}',
         "a/999.meta.json": '{"monotonic": 49.0}',
     }
     recording = open_recording(write(folder, files))
@@ -86,6 +87,7 @@ def test_every_kind_of_file_becomes_its_event(tmp_path: Path) -> None:
     assert isinstance(info, InfoReply)
     assert (info.target, info.at) == ("a", Instant(49.0, 0.999))
     assert (info.info.engine_version, info.info.tensor_parallel) == ("0.5.16", 2)
+    assert (info.model_config, info.model_config_because) == ({"model_type": "llama"}, "/m")
     assert others == [
         GpuRound(Instant(50.0, 1.0), (GpuReading(0, power_mw=5),)),
         Page("a", Instant(50.0, 1.0), PAGE, "text/plain", 0.25),

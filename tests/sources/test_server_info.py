@@ -250,6 +250,15 @@ def test_cuda_graphs_of_vllm(eager: bool, mode: int | None, disabled: bool | Non
     assert server_info.from_recorded(told).cuda_graph_disabled is disabled
 
 
+@pytest.mark.parametrize(
+    ("told", "disabled"), [(True, False), (False, True), (None, None), ("yes", None)]
+)
+def test_asynchronous_scheduling_of_vllm(told: object, disabled: bool | None) -> None:
+    config = {"scheduler_config": {"max_num_seqs": 8, "async_scheduling": told}}
+    known = server_info.from_recorded({"server_info": {"vllm_config": config}})
+    assert known == ServerInfo(max_running_requests=8, overlap_disabled=disabled)
+
+
 # -------------------------------------------------------------------------- robustness
 
 
@@ -326,6 +335,17 @@ def test_a_wrong_type_costs_only_its_field() -> None:
 @pytest.mark.parametrize("data", [{}, {"server_info": 5}, {"server_info": None, "models": []}])
 def test_a_recording_that_tells_nothing(data: dict[str, Any]) -> None:
     assert server_info.from_recorded(data) == ServerInfo()
+
+
+def test_a_recording_may_tell_the_model_s_config() -> None:
+    data = {"model_config": {"model_type": "llama"}, "model_config_because": "/m"}
+    assert server_info.recorded_model(data) == ({"model_type": "llama"}, "/m")
+    assert server_info.recorded_model({}) == (None, None)
+    assert server_info.recorded_model({"model_config": [1], "model_config_because": 5}) == (
+        None,
+        None,
+    )
+    assert server_info.recorded_model({"model_config_because": "x" * 2000})[1] == "x" * 1024
 
 
 def test_recorded_fields_are_those_of_the_format() -> None:

@@ -1,0 +1,71 @@
+"""Which targets are watched: one watch for each target of the configuration, and no other.
+
+A watch that must change (another address, interval or setting) is ended and begun anew; whatever
+was under way in it is dropped.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from monitor.config import Config
+from monitor.model import Event
+from monitor.sources.scrape import Connections, system_clock
+from monitor.watching import Watch
+
+
+class Following:
+    """The watches of one daemon. `emit` takes what they bring, `engine` tells who answers."""
+
+    def __init__(self, emit: Callable[[Event], None], engine: Callable[[str], str | None]) -> None:
+        self._emit = emit
+        self._engine = engine
+        self._connections = Connections()
+        self._watches: dict[str, Watch] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def follow(self, config: Config) -> frozenset[str]:
+        """Watch what the configuration names.
+
+        Returns the targets at which another server answers from now on, or nobody is asked.
+        """
+        interval = config.poll_interval_seconds
+        wanted = {target.name: target for target in config.targets}
+        others = set()
+        for name, watch in list(self._watches.items()):
+            target = wanted.get(name)
+            if target is None or target.address.identity != watch.target.address.identity:
+                others.add(name)
+            if target != watch.target or interval != watch.interval_seconds:
+                watch.stop()
+                del self._watches[name]
+        for name in wanted.keys() - self._watches.keys():
+            watch = Watch(
+                wanted[name], interval, self._connections, system_clock, self._emit, self._engine
+            )
+            self._watches[name] = watch
+            task = watch.start()
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+        return frozenset(others)
+
+    def ask_again(self, target: str) -> None:
+        """Ask a target's server at once what it is."""
+        self._watches[target].ask_again()
+
+    async def all_tried(self) -> None:
+        """Wait until each target was asked for its first page, whatever it gave."""
+        for watch in tuple(self._watches.values()):
+            await watch.tried.wait()
+
+    def stop(self) -> None:
+        """From now on nothing is emitted any more."""
+        for watch in self._watches.values():
+            watch.stop()
+
+    async def close(self) -> None:
+        """End the watches and their connections."""
+        self.stop()
+        await asyncio.gather(*tuple(self._tasks), return_exceptions=True)
+        await self._connections.close()

@@ -1,0 +1,192 @@
+"""Every target of a tick as it is judged: its figures, and those of the others on its GPUs.
+
+Pure, part of the core: (plan, targets, fleet, now) -> one `View` a target.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from monitor.expectation.floors import in_force
+from monitor.expectation.matching import Catalogue
+from monitor.expectation.step_time import StepFit
+from monitor.expecting import expectation_of
+from monitor.fleet import Fleet, faults_of, strangers_of
+from monitor.judgement.evidence import Evidence
+from monitor.judgement.findings import doubt
+from monitor.judgement.floor_share import floor_share
+from monitor.model import (
+    Attribution,
+    Expectation,
+    FloorRule,
+    GpuActivity,
+    Instant,
+    JudgementSettings,
+    Rates,
+    TargetSpec,
+    Unknown,
+)
+from monitor.target_state import TargetState, evidence_of, is_local, replicas_of
+from monitor.throughput import meter as metering
+from monitor.throughput.attribution import attribute, share_gpus
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """One target in the midst of a tick."""
+
+    spec: TargetSpec
+    state: TargetState
+    attribution: Attribution
+    expectation: Expectation
+    rates: Mapping[float, Rates]
+    evidence: Evidence
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """What a tick rests on besides the targets' own pages."""
+
+    fleet: Fleet
+    catalogue: Catalogue
+    fit: StepFit | None
+    settings: JudgementSettings
+    now: Instant
+
+
+def views(
+    specs: Sequence[TargetSpec], targets: Mapping[str, TargetState], site: Site
+) -> list[View]:
+    """Each target's figures, then the shares of those that sit on the same GPUs."""
+    attributions = _attributions(specs, targets, site.fleet)
+    servers: dict[str, list[str | None]] = {}
+    for spec in specs:
+        for share in attributions[spec.name].shares:
+            servers.setdefault(share.uuid, []).append(targets[spec.name].meter.engine)
+    seen = [
+        _view(spec, targets[spec.name], attributions[spec.name], servers, site) for spec in specs
+    ]
+    evidences = {view.spec.name: view.evidence for view in seen}
+    return [_with_neighbours(view, evidences, site.settings) for view in seen]
+
+
+def _view(
+    spec: TargetSpec,
+    state: TargetState,
+    attribution: Attribution,
+    servers: Mapping[str, Sequence[str | None]],
+    site: Site,
+) -> View:
+    settings, fleet = site.settings, site.fleet
+    rates = {
+        window: metering.rates(state.meter, window, settings.min_completions)
+        for window in settings.windows_seconds
+    }
+    uuids = tuple(dict.fromkeys(share.uuid for share in attribution.shares if share.uuid))
+    activity = tuple(
+        did
+        for uuid in uuids
+        if (did := fleet.activity_of(uuid, settings.short_window_seconds)) is not None
+    )
+    expectation, model = expectation_of(
+        spec,
+        state,
+        attribution,
+        fleet,
+        site.catalogue,
+        site.fit,
+        rates,
+        settings,
+        calibration=state.learned.calibration(settings),
+        activity=activity,
+    )
+    if (why := doubt(state.found)) is not None:
+        expectation = _doubted(expectation, why)
+    state = replace(state, served=model)
+    evidence = replace(
+        evidence_of(settings, spec, state, attribution, expectation, rates, site.now),
+        gpus=_each_once(activity),
+        gpu_faults=faults_of(fleet, uuids),
+        strangers=strangers_of(fleet, uuids, servers),
+    )
+    return View(spec, state, attribution, expectation, rates, evidence)
+
+
+def _each_once(activity: tuple[GpuActivity, ...]) -> tuple[GpuActivity, ...]:
+    """One line per card: two of its MIG slices tell the same."""
+    return tuple({one.index: one for one in activity}.values())
+
+
+def _doubted(expectation: Expectation, why: str) -> Expectation:
+    """The expectation while it is in doubt: its floor is shown and raises no alarm."""
+    floors = tuple(
+        replace(floor, may_gate=False, why_not=why) if floor.rule is FloorRule.MODEL else floor
+        for floor in expectation.floors
+    )
+    return replace(expectation, floors=floors, in_force=in_force(floors))
+
+
+def _attributions(
+    specs: Sequence[TargetSpec], targets: Mapping[str, TargetState], fleet: Fleet
+) -> dict[str, Attribution]:
+    local = {spec.name: is_local(spec.url) for spec in specs}
+    searching = sum(
+        spec.gpus is None and spec.gpu_count is None and local[spec.name] for spec in specs
+    )
+    return share_gpus(
+        {
+            spec.name: attribute(
+                spec,
+                targets[spec.name].meter.engine,
+                targets[spec.name].info,
+                fleet.readings,
+                replicas_of(targets[spec.name]),
+                local=local[spec.name],
+                alone=searching == 1,
+            )
+            for spec in specs
+        },
+        [name for name, here in local.items() if here],
+    )
+
+
+def _with_neighbours(
+    view: View, evidences: Mapping[str, Evidence], settings: JudgementSettings
+) -> View:
+    """The view with what the other servers make of its fullest GPU."""
+    crowds = {share.shared_with for share in view.attribution.shares if share.shared_with}
+    if not crowds:
+        return view
+    names = view.evidence.shared_with
+    main = {name: _share(evidences[name], evidences[name].main, settings) for name in names}
+    short = {name: _share(evidences[name], evidences[name].short, settings) for name in names}
+    long = {name: _share(evidences[name], evidences[name].long, settings) for name in names}
+    return replace(
+        view,
+        evidence=replace(
+            view.evidence,
+            others_main=_fullest(crowds, main),
+            others_short=_fullest(crowds, short),
+            others_long=_fullest(crowds, long),
+        ),
+    )
+
+
+def _share(evidence: Evidence, rates: Rates, settings: JudgementSettings) -> float | None:
+    """A neighbour's share of its floor; None where it is not known, or not known any more."""
+    blind = evidence.blind_seconds()
+    if blind is None or blind > settings.no_data_seconds or not evidence.ready:
+        return None
+    share = floor_share(evidence, rates, settings)
+    return None if isinstance(share, Unknown) else share
+
+
+def _fullest(crowds: Iterable[tuple[str, ...]], shares: Mapping[str, float | None]) -> float | None:
+    sums = []
+    for crowd in crowds:
+        known = [share for name in crowd if (share := shares[name]) is not None]
+        if len(known) < len(crowd):
+            return None
+        sums.append(sum(known))
+    return max(sums)
