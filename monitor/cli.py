@@ -398,7 +398,7 @@ def maintenance(
     _guarded(lambda: command(target, span, url, end=end))
 
 
-@app.command(epilog="Example: floorwatch rules --config config.yaml > floorwatch-rules.yaml")
+@app.command(epilog="Example: floorwatch rules --config config.yaml")
 def rules(
     config: ConfigOption = None,
     runbook_url: Annotated[

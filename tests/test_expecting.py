@@ -62,7 +62,7 @@ LOAD = Rates(
     mean_prompt_tokens=10.0,
     mean_output_tokens=10.0,
 )
-RATES = {300.0: LOAD, 3600.0: replace(LOAD, window_seconds=3600.0)}
+RATES = {seconds: replace(LOAD, window_seconds=seconds) for seconds in (60.0, 300.0, 3600.0)}
 SETTINGS = JudgementSettings()
 NAME = "NVIDIA H100 80GB HBM3"
 READING = GpuReading(0, "GPU-0", NAME, memory_total_bytes=85_520_809_984)

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from monitor.judgement.cost import in_words
 from monitor.judgement.verdict import Judged
 from monitor.model import (
     AlertStatus,
@@ -69,6 +70,8 @@ def _below_floor(target: TargetStatus, memory: Judged) -> AlertStatus:
     if judgement.because != because:
         verdict = "unknown" if judgement.verdict is None else judgement.verdict.value
         because += f"; now {verdict}: {judgement.because}"
+    if (costs := in_words(target.cost)) is not None:
+        because += f"; {costs}"
     return AlertStatus("FloorwatchBelowFloor", CRITICAL, target.name, raised.wall_seconds, because)
 
 

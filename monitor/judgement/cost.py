@@ -131,6 +131,23 @@ def cost_after(
     )
 
 
+def in_words(cost: Cost) -> str | None:
+    """What the fault cost so far, and when the work that is left will be done; None: nothing yet.
+
+    Counted since the state was begun, over every fault of this target.
+    """
+    if cost.lost_tokens < 1.0:
+        return None
+    told = f"{cost.lost_tokens:.0f} tokens lost so far ({cost.lost_gpu_seconds:.0f} GPU-seconds)"
+    now, expected = cost.finish_seconds_now, cost.finish_seconds_expected
+    if cost.backlog_tokens and now is not None and expected is not None:
+        told += (
+            f"; {cost.backlog_tokens:.0f} tokens left take {now:.0f} s at this rate, "
+            f"{expected:.0f} s as expected"
+        )
+    return told
+
+
 def _finish(backlog_tokens: float | None, tokens_per_second: float | None) -> float | None:
     """How long the backlog takes; None: not known, or never at this rate."""
     if backlog_tokens is None:

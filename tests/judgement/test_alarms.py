@@ -11,6 +11,7 @@ from monitor.judgement.hysteresis import Raised
 from monitor.judgement.verdict import Judged
 from monitor.model import (
     AlertStatus,
+    Cost,
     Expectation,
     GpuOnTarget,
     GpuReading,
@@ -99,6 +100,12 @@ def test_below_the_floor_from_when_it_was_raised() -> None:
     assert found((slow, on("485 of 875"))) == (
         AlertStatus("FloorwatchBelowFloor", "critical", "a", SINCE - 60.0, "485 of 875"),
     )
+
+
+def test_the_alarm_says_what_it_costs() -> None:
+    slow = replace(target("a", Verdict.DEGRADED, "485 of 875"), cost=Cost(12_000.0, 8.3))
+    (alert,) = found((slow, on("485 of 875")))
+    assert alert.because == "485 of 875; 12000 tokens lost so far (8 GPU-seconds)"
 
 
 @pytest.mark.parametrize(

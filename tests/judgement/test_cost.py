@@ -14,6 +14,7 @@ from monitor.judgement.cost import (
     Yardstick,
     backlog_after,
     cost_after,
+    in_words,
     queue_tokens,
     yardstick_of,
 )
@@ -167,3 +168,16 @@ def test_losses_never_fall_and_never_exceed_the_gpu_time(
         for finish in (cost.finish_seconds_now, cost.finish_seconds_expected):
             assert finish is None or finish >= 0.0
         assert math.isfinite(cost.lost_tokens)
+
+
+def test_the_cost_in_words() -> None:
+    assert in_words(Cost()) is None
+    assert in_words(Cost(0.9, 0.1)) is None
+    assert in_words(Cost(1929.4, 2.66)) == "1929 tokens lost so far (3 GPU-seconds)"
+    assert in_words(Cost(1929.4, 2.66, 58_000.0, 119.6, None)) == (
+        "1929 tokens lost so far (3 GPU-seconds)"
+    )
+    assert in_words(Cost(1929.4, 2.66, 58_000.0, 119.6, 40.0)) == (
+        "1929 tokens lost so far (3 GPU-seconds); 58000 tokens left take 120 s at this rate, "
+        "40 s as expected"
+    )
