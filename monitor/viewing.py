@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from monitor.expectation.floors import in_force
+from monitor.expectation.floors import in_force, silent
 from monitor.expectation.matching import Catalogue
 from monitor.expectation.step_time import StepFit
 from monitor.expecting import expectation_of
@@ -124,7 +124,11 @@ def _doubted(expectation: Expectation, why: str) -> Expectation:
         replace(floor, may_gate=False, why_not=why) if floor.rule is FloorRule.MODEL else floor
         for floor in expectation.floors
     )
-    return replace(expectation, floors=floors, in_force=in_force(floors))
+    chosen = in_force(floors)
+    quiet = tuple(silent(floor) for floor in floors if chosen is None and floor.why_not == why)
+    return replace(
+        expectation, floors=floors, in_force=chosen, unknown=(*expectation.unknown, *quiet)
+    )
 
 
 def _attributions(

@@ -7,13 +7,14 @@ from typing import Any
 
 import pytest
 
-from monitor.consequences import Member, charged, found, learned, member_of, stragglers
+from monitor.consequences import Kind, Member, charged, found, learned, member_of, stragglers
 from monitor.expectation.precision import RunPrecision
 from monitor.expectation.served import Served
 from monitor.judgement.drift import Drift
 from monitor.judgement.evidence import Evidence
 from monitor.judgement.findings import EXPECTATION_CHECK, Found, Kept
 from monitor.judgement.learning import HOUR_SECONDS
+from monitor.judgement.straggler import Straggling
 from monitor.model import (
     Cost,
     Efficiency,
@@ -164,7 +165,8 @@ def test_a_member_is_compared_while_it_works() -> None:
     told = replace(told, expectation=replace(told.expectation, calibration_ratio=1.2))
     member = member_of("a", STATE, told, HEALTHY, SETTINGS)
     assert member.kind == ("vllm", "llama", "NVIDIA H200")
-    assert (member.efficiency, member.relative) == (0.9, pytest.approx(0.75))
+    assert member.efficiency == 0.9
+    assert member.relative == pytest.approx(0.75)
     assert member_of("a", STATE, evidence(0.9), FAULTY, SETTINGS).relative is None
     idle = Judgement(Verdict.IDLE, WALL, "idle")
     assert member_of("a", STATE, told, idle, SETTINGS).efficiency is None
@@ -180,7 +182,8 @@ def test_the_one_that_falls_behind_its_kind(calibrated: bool) -> None:
 
     members = [member(name, 1.0) for name in "abc"]
     members += [member("d", 0.6), member("idle", None), replace(member("e", 0.1), kind=("x",))]
-    straggling, behind = {}, {}
+    straggling: dict[Kind, Straggling] = {}
+    behind: dict[str, str] = {}
     for tick in range(4 * 60):
         straggling, behind = stragglers(straggling, members, at(tick * 15.0), SETTINGS)
     assert set(behind) == {"d"}
