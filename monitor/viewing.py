@@ -84,11 +84,7 @@ def _view(
         for window in settings.windows_seconds
     }
     uuids = tuple(dict.fromkeys(share.uuid for share in attribution.shares if share.uuid))
-    activity = tuple(
-        did
-        for uuid in uuids
-        if (did := fleet.activity_of(uuid, settings.short_window_seconds)) is not None
-    )
+    activity = _activity(fleet, uuids, settings.short_window_seconds)
     expectation, model = expectation_of(
         spec,
         state,
@@ -106,16 +102,20 @@ def _view(
     state = replace(state, served=model)
     evidence = replace(
         evidence_of(settings, spec, state, attribution, expectation, rates, site.now),
-        gpus=_each_once(activity),
+        gpus=activity,
+        gpus_main=_activity(fleet, uuids, settings.main_window_seconds),
         gpu_faults=faults_of(fleet, uuids),
         strangers=strangers_of(fleet, uuids, servers),
     )
     return View(spec, state, attribution, expectation, rates, evidence)
 
 
-def _each_once(activity: tuple[GpuActivity, ...]) -> tuple[GpuActivity, ...]:
-    """One line per card: two of its MIG slices tell the same."""
-    return tuple({one.index: one for one in activity}.values())
+def _activity(
+    fleet: Fleet, uuids: tuple[str, ...], window_seconds: float
+) -> tuple[GpuActivity, ...]:
+    """What each card did; one line a card, for two of its MIG slices tell the same."""
+    did = (fleet.activity_of(uuid, window_seconds) for uuid in uuids)
+    return tuple({one.index: one for one in did if one is not None}.values())
 
 
 def _doubted(expectation: Expectation, why: str) -> Expectation:

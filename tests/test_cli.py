@@ -18,7 +18,18 @@ from monitor.serving import CannotListen
 from tests.command_line import CommandLine
 from tests.served_engine import page
 
-COMMANDS = ("run", "demo", "check", "explain", "gpus", "replay", "record", "maintenance", "rules", "version")
+COMMANDS = (
+    "run",
+    "demo",
+    "check",
+    "explain",
+    "gpus",
+    "replay",
+    "record",
+    "maintenance",
+    "rules",
+    "version",
+)
 
 
 @pytest.fixture

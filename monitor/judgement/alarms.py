@@ -70,9 +70,14 @@ def _below_floor(target: TargetStatus, memory: Judged) -> AlertStatus:
     if judgement.because != because:
         verdict = "unknown" if judgement.verdict is None else judgement.verdict.value
         because += f"; now {verdict}: {judgement.because}"
-    if (costs := in_words(target.cost)) is not None:
-        because += f"; {costs}"
-    return AlertStatus("FloorwatchBelowFloor", CRITICAL, target.name, raised.wall_seconds, because)
+    return AlertStatus(
+        "FloorwatchBelowFloor",
+        CRITICAL,
+        target.name,
+        raised.wall_seconds,
+        because,
+        costs=in_words(target.cost),
+    )
 
 
 def _lost(gpu: GpuStatus) -> AlertStatus:

@@ -66,7 +66,8 @@ class Evidence:
     with its own; None when one of them is unknown. `floor_pending`: there is no floor now, but
     the model gives one as soon as there is load to work it out from.
     `efficiency_*`: measured over expected, each window by its own load.
-    `gpus`: what the GPUs that serve it did over the short window; `gpu_faults`: which of them
+    `gpus`, `gpus_main`: what the GPUs that serve it did over the short and
+    the main window; `gpu_faults`: which of them
     are lost or told of a device error; `strangers`: processes of nobody's servers on them
     (`name (pid N) on GPU I`). `maintenance`: the operator wants no alarms now.
     """
@@ -106,6 +107,7 @@ class Evidence:
     engine: str | None = None
     expectation: Expectation = Expectation()
     gpus: tuple[GpuActivity, ...] = ()
+    gpus_main: tuple[GpuActivity, ...] = ()
     gpu_faults: tuple[GpuFault, ...] = ()
     strangers: tuple[str, ...] = ()
     tensor_parallel: int | None = None

@@ -40,7 +40,7 @@ EXPECTATION_CHECK = "expectation_check"
 
 _NOT_JUDGED = frozenset({Verdict.NO_DATA, Verdict.WARMING_UP, Verdict.IDLE, Verdict.STALLED})
 
-_BELOW = frozenset({Verdict.CONCURRENCY_LIMITED, Verdict.DEGRADED, Verdict.HOST_BOUND})
+_BELOW = frozenset({Verdict.CONCURRENCY_LIMITED, Verdict.DEGRADED})
 """Verdicts that say by themselves that the floor is not met."""
 
 

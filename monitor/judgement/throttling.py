@@ -4,7 +4,8 @@ Rules of this file:
 
 1. A GPU is busy from `host_bound_activity` on: by GPM's graphics activity, else by utilisation.
    A low clock means something only while it is.
-2. A reason counts that held for `throttle_share` of the window.
+2. A reason counts that held for `throttle_share` of the window. Where the clock is low on average,
+   the reason that held longest counts before: what began within the window is named at once.
 3. Power capped by software under full load is how such GPUs run (an H200 in dense compute: 0.72
    of its clock at the default limit). It throttles only where somebody lowered the limit, or the
    clock is low although the GPU does not compute flat out.
@@ -28,6 +29,10 @@ FULL_COMPUTE = 0.6
 
 FULL_COMPUTE_CLOCK_RATIO = 0.65
 """No power cap at the default limit takes more: the lowest measured on an H200 is 0.71."""
+
+
+LEAST_REASON_SHARE = 0.1
+"""A reason that held for this part of the time explains a clock that is low on average."""
 
 
 class Kind(StrEnum):
@@ -67,11 +72,23 @@ def _held_down(gpu: GpuActivity, settings: JudgementSettings) -> list[tuple[Kind
     if not thermal and (hardware := _reasons(gpu, HARDWARE, settings)):
         found.append((Kind.HARDWARE, hardware))
     if not found and not capped and busy(gpu, settings) and _clock_low(gpu, settings):
-        found.append((Kind.HARDWARE, "no reason told"))
+        found += _of_low_clock(gpu)
     memory = gpu.memory_clock_ratio
     if memory is not None and memory < settings.memory_clock_low_ratio and busy(gpu, settings):
         found.append((Kind.HARDWARE, f"memory clock {memory:.2f} of its maximum"))
     return found
+
+
+def _of_low_clock(gpu: GpuActivity) -> list[tuple[Kind, str]]:
+    """What holds a low clock down where no reason held for long enough to count by itself."""
+    name = max((*THERMAL, POWER_CAP, *HARDWARE), key=lambda one: gpu.reason_shares.get(one, 0.0))
+    part = gpu.reason_shares.get(name, 0.0)
+    if part < LEAST_REASON_SHARE:
+        return [(Kind.HARDWARE, "no reason told")]
+    why = f"{name} {part:.0%} of {gpu.span_seconds:.0f} s"
+    if name == POWER_CAP:
+        return [] if _flat_out(gpu) else [(Kind.POWER, f"{why}{_power_limit(gpu)}")]
+    return [(Kind.THERMAL if name in THERMAL else Kind.HARDWARE, why)]
 
 
 def _reasons(gpu: GpuActivity, names: tuple[str, ...], settings: JudgementSettings) -> str:

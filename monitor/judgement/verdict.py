@@ -73,6 +73,7 @@ from monitor.judgement.standing import Standing, model_floor, shown, standing
 from monitor.judgement.symptoms import gain_of_lifting_cap, host_bound, throttled
 from monitor.judgement.timing import Look, Span, TimingRule, Watched, raises
 from monitor.model import (
+    CauseFound,
     Efficiency,
     Judgement,
     JudgementSettings,
@@ -166,9 +167,20 @@ def judge(
         below_floor=judged.raised is not None,
         floor_ratio=_main_share(evidence, settings),
         judged_over_seconds=(evidence.short.span_seconds, evidence.long.span_seconds),
-        causes=causes_of(evidence, settings) if found.verdict in FAULTS else (),
+        causes=_causes(found, evidence, settings),
     )
     return judged, judgement
+
+
+def _causes(
+    found: _Found, evidence: Evidence, settings: JudgementSettings
+) -> tuple[CauseFound, ...]:
+    if found.verdict in FAULTS:
+        return causes_of(evidence, settings)
+    if found.verdict is not Verdict.NO_DATA:
+        return ()
+    # Why there is no page is told already; a cause says more only where it is one.
+    return tuple(cause for cause in causes_of(evidence, settings) if cause.cause != "unknown")
 
 
 def _main_share(evidence: Evidence, settings: JudgementSettings) -> float | None:
@@ -318,7 +330,12 @@ def _at_work(
     if rule is TimingRule.FAST and windows.main.below and not stands.below:
         # What began within the last minutes is seen whole in the main window only.
         stands = windows.main
-        evidence = replace(evidence, short=evidence.main, efficiency_short=evidence.efficiency_main)
+        evidence = replace(
+            evidence,
+            short=evidence.main,
+            efficiency_short=evidence.efficiency_main,
+            gpus=evidence.gpus_main,
+        )
     load = stands.load
     if load.holds is None:
         return evidence, _Found(None, f"not known: {load.how}", Effect.BLIND)
@@ -370,7 +387,11 @@ def _below(loaded: _Loaded) -> _Found:
             return _Found(Verdict.CONCURRENCY_LIMITED, f"{figures}; {room}", effect)
     if (waits := host_bound(evidence, settings)) is not None:
         return _Found(Verdict.HOST_BOUND, f"{figures}; {waits}", effect)
-    why = "the queue is not what holds it back" if loaded.stands.load.holds else "no cause is told"
+    why = (
+        "the queue is not what holds it back"
+        if loaded.stands.load.holds
+        else "neither clocks nor host explain it"
+    )
     return _Found(Verdict.DEGRADED, f"{figures}; {why}", effect)
 
 

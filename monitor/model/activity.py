@@ -27,7 +27,8 @@ class GpuActivity:
     `memory_clock_ratio` are clock over the GPU's own maximum, `power_ratio` is power over the
     limit in force. `reason_shares`: NVML's clock event reason -> share of the time in which it
     held (names as in `floorwatch_gpu_throttle_reason`). `gpm` are NVML GPM's activity figures
-    (`graphics`, `sm`, `tensor`, `dram`, ...) as ratios. `pcie_generation` and `pcie_width` are
+    (`graphics`, `sm`, `tensor`, `dram`, ...) as ratios. Both
+    clock ratios are of the rounds in which the GPU was busy. `pcie_generation` and `pcie_width` are
     the highest seen while the GPU was busy: an idle link rests at generation 1.
     """
 
@@ -50,6 +51,7 @@ class GpuActivity:
     temperature_c: float | None = None
     reason_shares: Mapping[str, float] = field(default_factory=dict)
     gpm: Mapping[str, float] = field(default_factory=dict)
+    nvlink_receive_mib_per_second: float | None = None
     pcie_generation: int | None = None
     pcie_generation_max: int | None = None
     pcie_width: int | None = None

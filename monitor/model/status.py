@@ -107,7 +107,7 @@ class GpuStatus:
 
 @dataclass(frozen=True, slots=True)
 class AlertStatus:
-    """An alarm that is on."""
+    """An alarm that is on; `costs`: what the fault has cost so far, in words."""
 
     name: str
     severity: str
@@ -116,6 +116,7 @@ class AlertStatus:
     because: str
     gpu: int | None = None
     uuid: str | None = None
+    costs: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -130,7 +130,8 @@ def _alerts(alerts: tuple[AlertStatus, ...]) -> str:
         return "<p>No alarm is on.</p>\n"
     items = "\n".join(
         f"<li><strong>{_text(alert.name)}</strong> ({_text(alert.severity)}) "
-        f"{_subject(alert)} since {_time(alert.since_wall_seconds)}: {_text(alert.because)}</li>"
+        f"{_subject(alert)} since {_time(alert.since_wall_seconds)}: "
+        f"{_text('; '.join(filter(None, (alert.because, alert.costs))))}</li>"
         for alert in alerts
     )
     return f"<h2>Alarms</h2>\n<ul>\n{items}\n</ul>\n"

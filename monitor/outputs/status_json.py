@@ -335,4 +335,5 @@ def _alert(alert: AlertStatus) -> dict[str, Any]:
         "uuid": alert.uuid,
         "since": _number(alert.since_wall_seconds),
         "because": alert.because,
+        "costs": alert.costs,
     }

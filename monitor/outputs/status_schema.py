@@ -229,6 +229,7 @@ _ALERT = _object(
         "uuid": _or_null(_STRING),
         "since": _NUMBER,
         "because": _STRING,
+        "costs": _or_null(_STRING, "what the fault has cost so far, in words"),
     }
 )
 

@@ -221,7 +221,8 @@ def _gpu_row(gpu: GpuStatus, width: int | None) -> Row:
 def _alert_line(alert: AlertStatus, status: Status) -> str:
     lasted = _duration(status.at.wall_seconds - alert.since_wall_seconds)
     place = _alert_place(alert)
-    return _clean(f"{alert.name} ({alert.severity}) {place} for {lasted}: {alert.because}")
+    costs = f"; {alert.costs}" if alert.costs else ""
+    return _clean(f"{alert.name} ({alert.severity}) {place} for {lasted}: {alert.because}{costs}")
 
 
 def _alert_place(alert: AlertStatus) -> str:

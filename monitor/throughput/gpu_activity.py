@@ -65,6 +65,7 @@ _RANGES: Mapping[str, tuple[float, float]] = {
     "sm_clock_ratio": (0.0, 10.0),
     "memory_clock_ratio": (0.0, 10.0),
     "temperature_c": (-100.0, 1000.0),
+    "nvlink_receive_mib": (0.0, 1e8),
     **{f"gpm {unit}": (0.0, 1.0) for unit in _GPM},
     **dict.fromkeys(_REASONS, (0.0, math.inf)),
 }
@@ -198,6 +199,7 @@ def activity(track: GpuTrack, window_seconds: float) -> GpuActivity:
         temperature_c=mean("temperature_c"),
         reason_shares=_shares({reason: mean(reason) for reason in _REASONS}),
         gpm=_shares({unit: mean(f"gpm {unit}") for unit in _GPM}),
+        nvlink_receive_mib_per_second=mean("nvlink_receive_mib"),
         pcie_generation=_highest(track.generations, start.at) if judged else None,
         pcie_generation_max=reading.pcie_gen_max,
         pcie_width=_highest(track.lanes, start.at) if judged else None,
@@ -213,6 +215,7 @@ def _told(before: GpuReading, now: GpuReading, seconds: float) -> dict[str, floa
         "power_w": _watts(now.power_mw),
         "power_ratio": _over(now.power_mw, now.enforced_power_limit_mw),
         "temperature_c": now.temperature_c,
+        "nvlink_receive_mib": gpm.get("nvl_rx"),
         **{f"gpm {unit}": _hundredth(gpm.get(unit)) for unit in _GPM},
         **_reasons(before, now, seconds),
     }

@@ -105,7 +105,8 @@ def test_below_the_floor_from_when_it_was_raised() -> None:
 def test_the_alarm_says_what_it_costs() -> None:
     slow = replace(target("a", Verdict.DEGRADED, "485 of 875"), cost=Cost(12_000.0, 8.3))
     (alert,) = found((slow, on("485 of 875")))
-    assert alert.because == "485 of 875; 12000 tokens lost so far (8 GPU-seconds)"
+    assert alert.because == "485 of 875"
+    assert alert.costs == "12000 tokens lost so far (8 GPU-seconds)"
 
 
 @pytest.mark.parametrize(

@@ -93,6 +93,14 @@ def test_a_server_that_takes_no_connection_any_more() -> None:
     assert found.evidence == "no engine page for 30 s (unreachable: connection refused)"
 
 
+def test_a_standstill_that_ends_in_a_refusal() -> None:
+    (found,) = causes_of(still(problem=REFUSED, last_success=NOW - 1.0), SETTINGS)
+    assert found.cause == "engine_dead"
+    assert found.evidence == f"{STANDSTILL}; now nobody takes connections"
+    late = Problem(ProblemReason.TIMEOUT, "5 s")
+    assert names(still(problem=late, last_success=NOW - 1.0)) == ["engine_hung"]
+
+
 @pytest.mark.parametrize(
     "changes",
     [

@@ -77,6 +77,9 @@ def test_no_expectation_at_a_clock_that_is_full_or_not_told() -> None:
         ({"reason_shares": {"hw_slowdown": 0.5}}, "hardware_slowdown"),
         ({"memory_clock_ratio": 0.96}, "hardware_slowdown"),
         ({"reason_shares": {}, "sm_clock_ratio": 0.79}, "hardware_slowdown"),
+        ({"reason_shares": {"hw_thermal": 0.3}, "sm_clock_ratio": 0.79}, "thermal_throttle"),
+        ({"reason_shares": {"hw_slowdown": 0.3}, "sm_clock_ratio": 0.79}, "hardware_slowdown"),
+        ({"reason_shares": {"sw_power_cap": 0.3}, "sm_clock_ratio": 0.79}, "power_cap"),
         ({"reason_shares": {"sw_power_cap": 1.0}, "power_limit_w": 350.0}, "power_cap"),
         ({"reason_shares": {"sw_power_cap": 1.0}, "sm_clock_ratio": 0.5}, "power_cap"),
         ({"reason_shares": {"sw_power_cap": 1.0}, "sm_clock_ratio": 0.886}, None),
@@ -111,7 +114,7 @@ def test_a_narrow_link_matters_to_a_group_alone() -> None:
 
 def nvl(*rates: float | None, **changes: Any) -> Evidence:
     but = {
-        index: {"gpm": {"graphics": 0.98} | ({} if rate is None else {"nvl_rx": rate})}
+        index: {"gpm": {"graphics": 0.98}, "nvlink_receive_mib_per_second": rate}
         for index, rate in enumerate(rates)
     }
     many = gpus(but=but, many=len(rates))

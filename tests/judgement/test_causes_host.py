@@ -119,6 +119,29 @@ def test_a_host_that_is_too_slow() -> None:
     assert named("host_cpu", host(gpus=(gpu(**{**HOT, **WAITS}),))) is None
 
 
+@pytest.mark.parametrize(
+    ("windows", "changes", "ending"),
+    [
+        (
+            {},
+            {"engine": "vllm"},
+            "; whether CUDA graphs are on is not told: look for --enforce-eager",
+        ),
+        ({}, {"engine": "sglang"}, "is not told: look for --disable-cuda-graph"),
+        ({"graph_share": 1.0}, {}, None),
+        ({}, {"info": ServerInfo(cuda_graph_disabled=False)}, None),
+    ],
+)
+def test_a_slow_host_of_which_it_is_not_told_whether_graphs_are_on(
+    windows: dict[str, Any], changes: dict[str, Any], ending: str | None
+) -> None:
+    advice = held("host_cpu", host(windows, gpus=(gpu(**WAITS),), **changes)).advice
+    if ending is None:
+        assert "graphs" not in advice
+    else:
+        assert advice.endswith(f"{ending} first")
+
+
 def test_a_host_without_the_overlap_scheduler() -> None:
     info = ServerInfo(overlap_disabled=True)
     found = held("host_cpu", host(info=info, gpus=(gpu(gpm={"graphics": 0.66}),)))

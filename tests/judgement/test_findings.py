@@ -246,11 +246,12 @@ def test_a_symptom_is_a_finding_where_the_floor_is_met(
     assert (finding.finding, finding.severity, finding.evidence) == (name, "info", SAYS)
     unknown = Judgement(None, WALL, "no floor is known")
     throttled = Judgement(Verdict.THROTTLED, WALL, "throttled, at the floor")
-    for judgement in (unknown, throttled, FULL):
+    host = Judgement(Verdict.HOST_BOUND, WALL, "waits for its host, at the floor")
+    for judgement in (unknown, throttled, host, FULL):
         assert name in names(judgement=judgement)
     below = replace(throttled, below_floor=True)
-    slow = [Judgement(v, WALL, "slow") for v in (Verdict.DEGRADED, Verdict.HOST_BOUND)]
-    for judgement in (below, *slow, IDLE, Judgement(Verdict.NO_DATA, WALL, "no page")):
+    slow = Judgement(Verdict.DEGRADED, WALL, "slow")
+    for judgement in (below, slow, IDLE, Judgement(Verdict.NO_DATA, WALL, "no page")):
         assert names(judgement=judgement) == []
 
 

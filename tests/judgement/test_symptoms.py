@@ -83,6 +83,31 @@ def test_the_hot_gpu_of_eight() -> None:
         ),
         # A low clock without a reason, while busy.
         ({"sm_clock_ratio": 0.79, "reason_shares": {}}, "no reason told, SM clock 0.79"),
+        # A clock that is low on average by what began within the window: 100 s at a third.
+        (
+            {"sm_clock_ratio": 0.78, "reason_shares": {"hw_thermal": 0.33, "hw_slowdown": 0.33}},
+            "hw_thermal 33% of 300 s, SM clock 0.78",
+        ),
+        (
+            {"sm_clock_ratio": 0.78, "reason_shares": {"hw_power_brake": 0.33}},
+            "hw_power_brake 33% of 300 s, SM clock 0.78",
+        ),
+        (
+            {"sm_clock_ratio": 0.78, "reason_shares": {"sw_power_cap": 0.4}},
+            "sw_power_cap 40% of 300 s, SM clock 0.78",
+        ),
+        (
+            {
+                "sm_clock_ratio": 0.78,
+                "reason_shares": {"sw_power_cap": 0.4},
+                "gpm": {"graphics": 0.99, "tensor": 0.8},
+            },
+            None,
+        ),
+        (
+            {"sm_clock_ratio": 0.78, "reason_shares": {"hw_thermal": 0.09}},
+            "no reason told, SM clock 0.78",
+        ),
         ({"sm_clock_ratio": 0.8, "reason_shares": {}}, None),
         ({"sm_clock_ratio": 0.5, "gpm": {"graphics": 0.79}}, None),
         ({"sm_clock_ratio": 0.5, "gpm": {}, "utilization_ratio": None}, None),

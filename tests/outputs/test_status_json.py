@@ -231,6 +231,7 @@ def test_the_whole_object() -> None:
             "uuid": None,
             "since": 1_795_999_400.0,
             "because": "485 of 725",
+            "costs": None,
         },
         {
             "name": "FloorwatchGpuLost",
@@ -240,6 +241,7 @@ def test_the_whole_object() -> None:
             "uuid": "GPU-3",
             "since": 1_795_999_990.0,
             "because": "lost",
+            "costs": None,
         },
     ]
 

@@ -128,13 +128,14 @@ def test_what_no_gpu_can_have_is_not_told(facts: dict[str, object], figure: str)
     assert getattr(did((0.0, busy()), (1.0, busy(**facts))), figure) is None
 
 
-def test_gpm_figures_are_ratios_and_rates_are_left_out() -> None:
+def test_gpm_figures_are_ratios_and_the_nvlink_rate_is_none_of_them() -> None:
     seen = did(
         (0.0, busy(gpm_pct={"dram": 1.0})),
         (1.0, busy(gpm_pct={"dram": 60.0, "tensor": 0.0, "nvl_rx": 9.5, "unheard": 1.0})),
         (4.0, busy(gpm_pct={"dram": 64.0, "sm": 80.0})),
     )
     assert seen.gpm == pytest.approx({"dram": 0.63, "tensor": 0.0, "sm": 0.8})
+    assert seen.nvlink_receive_mib_per_second == 9.5
 
 
 def test_counters_that_stopped_are_no_zeros() -> None:

@@ -5,9 +5,9 @@ Rules of this file:
 1. An engine is stuck when its counter stands still while requests are there (presence.py). A
    long prefill also moves no counter: GPUs that draw power all through the standstill are at
    work. A hung group spins at full utilisation and idle power, so utilisation proves nothing.
-2. It is dead when nobody takes connections any more, or when its page stands still and its GPUs
-   rest as they do without any process (measured on an H200: the idle bit is never set while a
-   server is loaded).
+2. It is dead when nobody takes connections any more (after a standstill the first refusal says
+   so), or when its page stands still and its GPUs rest as they do without any process (measured
+   on an H200: the idle bit is never set while a server is loaded).
 """
 
 from __future__ import annotations
@@ -29,10 +29,11 @@ RESTING_SHARE = 0.95
 
 def _engine_dead(evidence: Evidence, settings: JudgementSettings) -> str | None:
     if (silence := no_data(evidence, settings)) is not None:
-        problem, answered = evidence.problem, evidence.last_success is not None
-        gone = problem is not None and problem.reason is ProblemReason.UNREACHABLE
-        return silence if gone and answered else None
+        answered = evidence.last_success is not None
+        return silence if _refused(evidence) and answered else None
     still = standstill(evidence, settings)
+    if still is not None and _refused(evidence):
+        return f"{still}; now nobody takes connections"
     if still is None or not evidence.gpus or not _all_seen_still(evidence):
         return None
     if any(gpu.reason_shares.get("gpu_idle", 0.0) < RESTING_SHARE for gpu in evidence.gpus):
@@ -58,6 +59,11 @@ def standstill(evidence: Evidence, settings: JudgementSettings) -> str | None:
     if no_data(evidence, settings) is not None or evidence.still_seconds is None:
         return None
     return stalled(None, evidence, evidence.still_seconds, settings)
+
+
+def _refused(evidence: Evidence) -> bool:
+    problem = evidence.problem
+    return problem is not None and problem.reason is ProblemReason.UNREACHABLE
 
 
 def _all_seen_still(evidence: Evidence) -> bool:

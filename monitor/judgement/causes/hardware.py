@@ -121,7 +121,11 @@ def _nvlink(evidence: Evidence, _: JudgementSettings) -> str | None:
 
 
 def _less_traffic(gpus: tuple[GpuActivity, ...]) -> list[str]:
-    traffic = {gpu.index: gpu.gpm["nvl_rx"] for gpu in gpus if "nvl_rx" in gpu.gpm}
+    traffic = {
+        gpu.index: gpu.nvlink_receive_mib_per_second
+        for gpu in gpus
+        if gpu.nvlink_receive_mib_per_second is not None
+    }
     found = []
     for gpu in gpus:
         others = [rate for index, rate in traffic.items() if index != gpu.index]

@@ -78,8 +78,13 @@ def _faster_host(evidence: Evidence) -> str:
         "give the engine's process cores of its own on the GPU's NUMA node, look at CPU limits, "
         "steal time and the frequency governor"
     )
-    if told_info(evidence).overlap_disabled:
+    info = told_info(evidence)
+    if info.overlap_disabled:
         told += "; take --disable-overlap-schedule away (SGLang's no_buffer strategy forces it)"
+    if evidence.short.graph_share is None and info.cuda_graph_disabled is None:
+        # vLLM's page tells nothing of them, and without them the GPU waits just like this.
+        flag = by_engine(evidence, sglang="--disable-cuda-graph", vllm="--enforce-eager")
+        told += f"; whether CUDA graphs are on is not told: look for {flag} first"
     return told
 
 
