@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/pip --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint format types contracts coverage bench validate check requirements clean
+.PHONY: help demo test lint format types contracts coverage bench validate simulate check requirements clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -59,6 +59,9 @@ bench: $(VENV)/.dev-installed ## measure cost, as ratios to peers in the same ru
 
 validate: $(VENV)/.dev-installed ## hold the load model against every published and measured row
 	$(BIN)/python -m tests.bench.validate $(ARGS)
+
+simulate: $(VENV)/.dev-installed ## false alarms and delays of the timing rules, simulated: minutes
+	$(BIN)/python -m tests.simulate $(ARGS)
 
 check: lint types contracts coverage ## all that CI does
 
