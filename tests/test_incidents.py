@@ -416,6 +416,7 @@ def test_the_times_are_a_thirtieth_with_a_short_window_that_is() -> None:
         warm_up_seconds=0.0,
         stall_seconds=4.0,
         clear_after_seconds=30.0,
+        slow_for_seconds=0.0,
         drift_mean_seconds=60.0,
         drift_every_seconds=10.0,
         straggler_window_seconds=30.0,

@@ -121,7 +121,7 @@ class World:
 
     specs: tuple[TargetSpec, ...]
     servers: list[Server]
-    settings: JudgementSettings = JudgementSettings()
+    settings: JudgementSettings = JudgementSettings(slow_for_seconds=0.0)
     catalogue: Catalogue = Catalogue()
     gpus: list[GpuReading] | None = None
     nvml_error: str | None = None

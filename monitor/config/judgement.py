@@ -6,7 +6,8 @@ Rules of this file:
    those of `JudgementSettings` alone.
 2. With windows of one's own, every time that is not given scales with the short window, so
    that a recording of a minute is judged like an hour, only faster. `no_data` does not: it
-   follows the poll interval.
+   follows the poll interval. Nor does `slow_for`: with a short window shorter than the default
+   nothing is waited for besides the windows, or a recording would end before its alarm.
 """
 
 from __future__ import annotations
@@ -32,7 +33,6 @@ _LEAST_SCALED = {
     "stall_seconds": 3.0,
     "clear_after_seconds": 3.0,
     "warm_up_seconds": 0.0,
-    "slow_for_seconds": 0.0,
     "drift_mean_seconds": 3.0,
     "drift_every_seconds": 1.0,
     "straggler_window_seconds": 3.0,
@@ -181,6 +181,7 @@ class JudgementConfig(Section):
             "main_window_seconds": main,
             "short_window_seconds": main,
             "long_window_seconds": windows[-1],
+            "slow_for_seconds": 0.0 if scale < 1.0 else _DEFAULTS.slow_for_seconds * scale,
         }
 
     def with_windows(self, windows: tuple[float, ...]) -> Self:
@@ -205,6 +206,8 @@ class JudgementConfig(Section):
             for name, least in _LEAST_SCALED.items()
             if (given := getattr(self, name)) is not None
         }
+        if self.slow_for_seconds is not None:
+            times["slow_for_seconds"] = self.slow_for_seconds * scale
         return bare.model_copy(update=times)
 
     def with_warm_up(self, seconds: float) -> Self:

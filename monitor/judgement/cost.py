@@ -136,7 +136,7 @@ def in_words(cost: Cost) -> str | None:
 
     Counted since the state was begun, over every fault of this target.
     """
-    if cost.lost_tokens < 1.0:
+    if cost.lost_gpu_seconds < 1.0:
         return None
     told = f"{cost.lost_tokens:.0f} tokens lost so far ({cost.lost_gpu_seconds:.0f} GPU-seconds)"
     now, expected = cost.finish_seconds_now, cost.finish_seconds_expected

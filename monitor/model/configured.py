@@ -113,7 +113,7 @@ class JudgementSettings:
     min_moving_share: float = 0.5
     fast_step_cap: float = 0.2
     fast_shortfall: float = 0.4
-    slow_for_seconds: float = 0.0
+    slow_for_seconds: float = 600.0
     host_bound_activity: float = 0.8
     throttle_share: float = 0.5
     throttle_efficiency: float = 0.8

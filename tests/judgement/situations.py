@@ -23,7 +23,8 @@ from monitor.model import (
     Rates,
 )
 
-SETTINGS = JudgementSettings()
+SETTINGS = JudgementSettings(slow_for_seconds=0.0)
+"""The defaults, but that one tick at which both windows are below raises the alarm."""
 FLOOR = Floor(FloorRule.FRACTION, 875.0, ())
 WALL = 1_796_000_000.0
 NOW = 10_000.0

@@ -172,7 +172,7 @@ def test_losses_never_fall_and_never_exceed_the_gpu_time(
 
 def test_the_cost_in_words() -> None:
     assert in_words(Cost()) is None
-    assert in_words(Cost(0.9, 0.1)) is None
+    assert in_words(Cost(419.0, 0.99)) is None
     assert in_words(Cost(1929.4, 2.66)) == "1929 tokens lost so far (3 GPU-seconds)"
     assert in_words(Cost(1929.4, 2.66, 58_000.0, 119.6, None)) == (
         "1929 tokens lost so far (3 GPU-seconds)"
