@@ -41,6 +41,7 @@ from monitor.outputs.http import HttpOptions, make_app, make_runner
 from monitor.outputs.systemd import notify, watchdog_seconds
 from monitor.own_cost import process_cost
 from monitor.pipeline import Plan, State, conclude, take_in
+from monitor.pushing import Pushing
 from monitor.signals import Signals
 from monitor.sources.expectations import ExpectationInvalid
 from monitor.sources.scrape import system_clock
@@ -103,6 +104,7 @@ class Daemon:
         self._board = Board(self._own, _stale_after(config))
         self._board.first_round_done = False
         self._following = Following(self._take, self._engine_of)
+        self._pushing = Pushing()
         self._tasks: set[asyncio.Task[None]] = set()
         self._gpus_read = asyncio.Event()
         self._first_round_over = asyncio.Event()
@@ -127,6 +129,7 @@ class Daemon:
                 self._state = await self._keeper.open(self._plan, system_clock())
                 ending.push_async_callback(self._close_keeper)
                 ending.push_async_callback(self._following.close)
+                ending.push_async_callback(self._pushing.close)
                 ending.push_async_callback(self._end_tasks)
                 await self._listen(ending)
                 self._follow_targets()
@@ -226,6 +229,7 @@ class Daemon:
         address its counters are another server's. A maintenance is of the name.
         """
         others = self._following.follow(self._config)
+        self._pushing.follow(self._config)
         wanted = {target.name for target in self._config.targets}
         kept = {
             name: TargetState(maintenance_until=state.maintenance_until)
@@ -320,12 +324,14 @@ class Daemon:
         self.status = status
         took = time.perf_counter() - begun
         await self._keep_state()
+        self._pushing.show(status)
         self._own = replace(
             self._own,
             last_tick_wall_seconds=now.wall_seconds,
             ticks=self._own.ticks + 1,
             tick_seconds=took,
             render_seconds=self._board.render_seconds,
+            deliveries=self._pushing.delivered(),
             **process_cost(),
         )
         self._board.publish(status, self._own)

@@ -160,14 +160,12 @@ class Config(Section):
 
     def doubts(self) -> tuple[str, ...]:
         """What is allowed but looks like a mistake, one line each, to be shown at start."""
-        twins = tuple(
+        return tuple(
             f"{one.shown} and {other.shown} may be the same server; if they are, its tokens count "
             "twice"
             for one, other in combinations(self.targets, 2)
             if one.address.same_server_hint == other.address.same_server_hint
         )
-        idle = (("alertmanagers", bool(self.alertmanagers), "nothing is pushed to them yet"),)
-        return twins + tuple(f"{key}: {what}" for key, given, what in idle if given)
 
 
 def _first_repeat(values: Iterable[str]) -> tuple[int, int] | None:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Self
 
-from pydantic import Field, PlainValidator
+from pydantic import Field, PlainValidator, model_validator
 
 from monitor.config import addresses
 from monitor.config.errors import Expected
+from monitor.config.target import AuthorizationConfig, TlsConfig
 from monitor.config.values import Section, Switch, duration
 
 STATE_FILE = "state.json"
@@ -61,11 +62,17 @@ def _alertmanager_address(value: object) -> addresses.Address:
     address = addresses.parse(value, default_path="")
     if address.unix_socket is not None:
         raise Expected("an http or https address", value)
+    if "?" in address.url:
+        # It names the Alertmanager in metrics and logs, where no token may stand.
+        raise ValueError("an Alertmanager's address has no query (?...); use authorization")
     return address
 
 
 class AlertmanagerConfig(Section):
-    """One Alertmanager. Its URL may have a path prefix; `/api/v2/alerts` is added to it."""
+    """One Alertmanager. Its URL may have a path prefix; `/api/v2/alerts` is added to it.
+
+    Every one of a cluster is listed, and told everything: they share no alerts.
+    """
 
     address: Annotated[addresses.Address, PlainValidator(_alertmanager_address)] = Field(
         alias="url"
@@ -73,6 +80,14 @@ class AlertmanagerConfig(Section):
     timeout_seconds: Annotated[float, PlainValidator(duration(0.1, 300.0))] = Field(
         default=5.0, alias="timeout"
     )
+    authorization: AuthorizationConfig | None = None
+    tls: TlsConfig = TlsConfig()
+
+    @model_validator(mode="after")
+    def _has_one_login(self) -> Self:
+        if self.authorization is not None and self.address.username is not None:
+            raise ValueError("authorization and credentials in the url are both given; keep one")
+        return self
 
     @property
     def url(self) -> str:

@@ -10,7 +10,7 @@ Rules of this file (pure; rates are tokens per second of the whole server):
    GPUs x seconds x (1 - made / yardstick): the GPU time that the yardstick would have saved.
 4. The backlog is the operator's figure less what was made since it was first seen, else
    waiting x mean output + running x mean output / 2: who runs is half done on average.
-   What is not known stays None.
+   What is not known stays None: a floor is no pace that is expected.
 """
 
 from __future__ import annotations
@@ -121,13 +121,12 @@ def cost_after(
         missing = max(0.0, yardstick.tokens_per_second - made)
         lost_tokens += missing * seconds
         lost_gpu_seconds += (gpus or 0) * seconds * missing / yardstick.tokens_per_second
-    expected = None if yardstick is None else yardstick.tokens_per_second
     return Cost(
         lost_tokens=lost_tokens,
         lost_gpu_seconds=lost_gpu_seconds,
         backlog_tokens=backlog_tokens,
         finish_seconds_now=_finish(backlog_tokens, made),
-        finish_seconds_expected=_finish(backlog_tokens, expected),
+        finish_seconds_expected=_finish(backlog_tokens, expected_tokens_per_second),
     )
 
 

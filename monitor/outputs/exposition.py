@@ -18,6 +18,8 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from monitor.model import GpuOnTarget, Status, TargetStatus, Verdict
+from monitor.outputs.alertmanager_queue import Delivered
+from monitor.outputs.alertmanager_series import add_deliveries
 from monitor.outputs.gpu_series import LONGEST_REASON, add_gpus
 from monitor.outputs.text_format import Exposition, Page, operator_pairs, pair, pairs
 
@@ -47,6 +49,7 @@ class SelfStats:
     process_cpu_seconds: float | None = None
     process_resident_bytes: int | None = None
     process_open_fds: int | None = None
+    deliveries: tuple[Delivered, ...] = ()
 
 
 def render(status: Status | None, own: SelfStats) -> Exposition:
@@ -289,6 +292,7 @@ def _add_own(page: Page, own: SelfStats) -> None:
     page.add("floorwatch_render_duration_seconds", "", own.render_seconds)
     page.count("floorwatch_nvml_reads_total", "", own.nvml_reads)
     page.add("floorwatch_nvml_read_duration_seconds", "", own.nvml_read_seconds)
+    add_deliveries(page, own.deliveries)
     page.count("process_cpu_seconds_total", "", own.process_cpu_seconds)
     page.add("process_resident_memory_bytes", "", own.process_resident_bytes)
     page.add("process_open_fds", "", own.process_open_fds)

@@ -51,6 +51,7 @@ _TARGET = ("target",)
 _PHASE = ("target", "phase")
 _TARGET_GPU = ("target", "gpu", "uuid", "gpu_name")
 _GPU = ("gpu", "uuid", "gpu_name")
+_ALERTMANAGER = ("alertmanager",)
 
 METRICS: tuple[Metric, ...] = (
     # ------------------------------------------------------------------ the target
@@ -361,6 +362,31 @@ METRICS: tuple[Metric, ...] = (
     _gauge("floorwatch_nvml_read_duration_seconds", (), "Time the last reading of all GPUs took."),
     _counter("floorwatch_nvml_reads_total", (), "Readings of all GPUs."),
     _gauge("floorwatch_alerts_active", (), "Alarms that are on."),
+    _counter(
+        "floorwatch_alerts_sent_total",
+        _ALERTMANAGER,
+        "Alerts that the Alertmanager took, each re-send counted.",
+    ),
+    _counter(
+        "floorwatch_alerts_failed_total",
+        ("alertmanager", "reason"),
+        "Posts that the Alertmanager did not take, by reason.",
+    ),
+    _counter(
+        "floorwatch_alerts_dropped_total",
+        _ALERTMANAGER,
+        "Begins and ends of alerts that the Alertmanager was never told of.",
+    ),
+    _gauge(
+        "floorwatch_alerts_queued",
+        _ALERTMANAGER,
+        "Alerts whose begin or end the Alertmanager was not told of yet.",
+    ),
+    _gauge(
+        "floorwatch_alerts_last_success_timestamp_seconds",
+        _ALERTMANAGER,
+        "Unix time of the last post that the Alertmanager took.",
+    ),
     _counter("process_cpu_seconds_total", (), "CPU time of the daemon."),
     _gauge("process_resident_memory_bytes", (), "Resident memory of the daemon."),
     _gauge("process_open_fds", (), "Open file descriptors of the daemon."),

@@ -181,3 +181,18 @@ def test_the_cost_in_words() -> None:
         "1929 tokens lost so far (3 GPU-seconds); 58000 tokens left take 120 s at this rate, "
         "40 s as expected"
     )
+
+
+def test_a_floor_is_no_pace_to_finish_at() -> None:
+    told = cost_after(
+        Cost(),
+        below_floor=False,
+        expected_tokens_per_second=None,
+        floor_tokens_per_second=875.0,
+        made_tokens_per_second=500.0,
+        gpus=1,
+        seconds=1.0,
+        no_data_seconds=10.0,
+        backlog_tokens=10_000.0,
+    )
+    assert (told.finish_seconds_now, told.finish_seconds_expected) == (20.0, None)
