@@ -33,7 +33,7 @@ async def simulation() -> AsyncIterator[demo.Demo]:
 async def over_demo(
     simulation: demo.Demo, tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[DaemonProcess]:
-    config = simulation.config_text.replace("poll_interval: 1s", "poll_interval: 200ms") + LISTEN
+    config = simulation.config_text.replace("poll_interval: 1s", "poll_interval: 500ms") + LISTEN
     async with daemon(config, tmp_path_factory.mktemp("demo")) as one:
         await one.until_ready()
         yield one
