@@ -10,7 +10,7 @@ Rules of this file:
 3. A loop that crashes starts again (`kept_running`). While ticks fail the daemon says that it
    is stale, and the service manager's watchdog is not fed.
 4. A stop undoes the start in reverse: the web server, the loops, the connections, the state.
-5. An alarm is kept before it is shown (`keeping`).
+5. An alarm is kept (`keeping`) before it is shown, and before it is pushed (`pushing`).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import asyncio
 import os
 import platform
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -30,7 +30,7 @@ from monitor import __version__, serving
 from monitor.assembly import catalogue_of, plan_of
 from monitor.config import Config
 from monitor.config.errors import ConfigInvalid
-from monitor.following import Following
+from monitor.following import Following, is_another
 from monitor.keeping import Keeper
 from monitor.maintaining import maintained
 from monitor.model import Event, GpuRound, Page, Status
@@ -248,7 +248,7 @@ class Daemon:
         self._hooks.on_event(event)
         before = self._state.targets
         self._state = take_in(self._plan, self._state, event)
-        if isinstance(event, Page) and _is_another(event.target, before, self._state.targets):
+        if isinstance(event, Page) and is_another(event.target, before, self._state.targets):
             self._following.ask_again(event.target)
 
     # ------------------------------------------------------------------------- loops
@@ -348,11 +348,3 @@ def _stale_after(config: Config) -> float:
 def _read_anew(load: Callable[[], Config]) -> tuple[Config, Plan]:
     config = load()
     return config, plan_of(config, catalogue_of(config))
-
-
-def _is_another(
-    name: str, before: Mapping[str, TargetState], after: Mapping[str, TargetState]
-) -> bool:
-    """Whether a page shows a server that was not there before, to be asked what it is."""
-    then, now = before.get(name, TargetState()).meter, after[name].meter
-    return (then.engine, then.resets) != (now.engine, now.resets)

@@ -7,11 +7,12 @@ was under way in it is dropped.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from monitor.config import Config
 from monitor.model import Event
 from monitor.sources.scrape import Connections, system_clock
+from monitor.target_state import TargetState
 from monitor.watching import Watch
 
 
@@ -69,3 +70,11 @@ class Following:
         self.stop()
         await asyncio.gather(*tuple(self._tasks), return_exceptions=True)
         await self._connections.close()
+
+
+def is_another(
+    name: str, before: Mapping[str, TargetState], after: Mapping[str, TargetState]
+) -> bool:
+    """Whether a page shows a server that was not there before, to be asked what it is."""
+    then, now = before.get(name, TargetState()).meter, after[name].meter
+    return (then.engine, then.resets) != (now.engine, now.resets)

@@ -6,7 +6,8 @@ Rules of this file:
    labels and `alert_labels`, as the rule's alert is: with both on there is one alert, not two.
    No label holds a figure. An empty label is no label.
 2. Alarms that the daemon judges over windows are told at once. Tickets, lost GPUs and throttled
-   ones wait as long as the rule's `for`, or they would come and go with one odd reading.
+   ones wait as long as the rule's `for`, and GPUs' are held as long as its `keep_firing_for`, or
+   they would come and go with one odd reading.
 3. `startsAt` is the alarm's own since, which the state keeps, and never in the future.
 4. Names, severities and summaries are those of `alert_rules`; figures stand in annotations.
 """
@@ -14,7 +15,7 @@ Rules of this file:
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -53,6 +54,10 @@ JUDGED_OVER_WINDOWS = frozenset(
     {"FloorwatchBelowFloor", "FloorwatchStalled", "FloorwatchTargetDown"}
 )
 
+HELD = frozenset({"FloorwatchGpuLost", THROTTLED})
+"""Of the latest reading or the last minute: all others are held by the judgement itself."""
+
+_RANKS = ("critical", "warning", "info")
 _NO_FLOOR_MATTERS = frozenset({"FloorwatchStalled", "FloorwatchTargetDown"})
 _LABEL_NAME = re.compile(r"(?!__)[a-zA-Z_][a-zA-Z0-9_]*")
 
@@ -69,9 +74,10 @@ class PushedAlert:
     since_wall_seconds: float
 
     @property
-    def severity(self) -> str:
-        """How urgent it is."""
-        return dict(self.labels).get("severity", "")
+    def rank(self) -> int:
+        """By severity: 0 for critical, more for less."""
+        severity = dict(self.labels).get("severity", "")
+        return _RANKS.index(severity) if severity in _RANKS else len(_RANKS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,40 +87,66 @@ class _Seen:
     name: str
     since: float | None
     because: str
-    target: TargetStatus | None = None
+    target: str | None = None
+    status: TargetStatus | None = None
     gpu: int | None = None
     uuid: str | None = None
     values: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class _Memory:
+    """When one was first and last seen, and as what it was told last (None: not yet)."""
+
+    first: Instant
+    last: Instant
+    told: PushedAlert | None = None
+
+
 class AlertsToPush:
-    """Remembers since when each one was seen, for those that must last."""
+    """Remembers since when each one was seen, for those that must last, or are held."""
 
     def __init__(self) -> None:
-        self._first: dict[Labels, Instant] = {}
+        self._known: dict[Labels, _Memory] = {}
 
     def of(
         self, status: Status, settings: JudgementSettings, alert_labels: Mapping[str, str]
     ) -> tuple[PushedAlert, ...]:
         """Every alert to be told of at this tick, each once."""
-        now, rules, before = status.at, _rules(settings), self._first
-        self._first = {}
-        told = []
+        now, rules, before = status.at, _rules(settings), self._known
+        known: dict[Labels, _Memory] = {}
         for seen in _seen(status, settings):
             rule = rules[seen.name]
             labels = _labels(seen, rule, alert_labels)
-            if labels in self._first:
-                continue
-            first = self._first[labels] = before.get(labels, now)
-            since = min(
-                first.wall_seconds, first.wall_seconds if seen.since is None else seen.since
-            )
-            # By either clock: a wall clock that was set back makes no alert wait for good.
-            lasted = max(now.wall_seconds - since, now.monotonic_seconds - first.monotonic_seconds)
-            if seen.name in JUDGED_OVER_WINDOWS or lasted >= rule.for_seconds:
-                since = max(0.0, min(since, now.wall_seconds))
-                told.append(PushedAlert(labels, _annotations(seen, rule), since))
-        return tuple(told)
+            if labels not in known:
+                first = before[labels].first if labels in before else now
+                told = _told(seen, rule, labels, first, now)
+                known[labels] = _Memory(first, now, told)
+        for labels, memory in before.items():
+            if labels not in known and _held(memory, rules[dict(labels)["alertname"]], now):
+                known[labels] = memory
+        self._known = known
+        return tuple(memory.told for memory in known.values() if memory.told is not None)
+
+
+def _told(
+    seen: _Seen, rule: Alert, labels: Labels, first: Instant, now: Instant
+) -> PushedAlert | None:
+    since = first.wall_seconds
+    if seen.since is not None:
+        since = min(since, seen.since)
+    # By either clock: a wall clock that was set back makes no alert wait for good.
+    lasted = max(now.wall_seconds - since, now.monotonic_seconds - first.monotonic_seconds)
+    if seen.name not in JUDGED_OVER_WINDOWS and lasted < rule.for_seconds:
+        return None
+    since = max(0.0, min(since, now.wall_seconds))
+    return PushedAlert(labels, _annotations(seen, rule), since)
+
+
+def _held(memory: _Memory, rule: Alert, now: Instant) -> bool:
+    """Whether one that is not seen now is still told: it may come and go within the rule's time."""
+    gone = now.monotonic_seconds - memory.last.monotonic_seconds
+    return rule.name in HELD and memory.told is not None and gone < rule.keep_firing_seconds
 
 
 @lru_cache(maxsize=4)
@@ -145,13 +177,14 @@ def _seen(status: Status, settings: JudgementSettings) -> Iterator[_Seen]:
 def _of_alarm(
     alarm: AlertStatus, targets: Mapping[str, TargetStatus], gpu: GpuStatus | None
 ) -> _Seen:
-    target = None if alarm.target is None else targets.get(alarm.target)
+    of_target = None if alarm.target is None else targets.get(alarm.target)
     of_gpu = "" if gpu is None or alarm.gpu is None else texts.gpu_values(gpu)
     return _Seen(
         alarm.name,
         alarm.since_wall_seconds,
         alarm.because,
-        target,
+        alarm.target,
+        of_target,
         alarm.gpu,
         alarm.uuid,
         of_gpu,
@@ -165,11 +198,11 @@ def _of_findings(target: TargetStatus) -> Iterator[_Seen]:
             found.setdefault(name, []).append(finding)
     for name, findings in found.items():
         since = min(finding.since_wall_seconds for finding in findings)
-        yield _Seen(name, since, "\n".join(map(texts.finding, findings)), target)
+        yield _Seen(name, since, "\n".join(map(texts.finding, findings)), target.name, target)
 
 
 def _held_down(gpu: GpuStatus, targets: Mapping[str, TargetStatus], share: float) -> bool:
-    """Whether a reason held for so much of the short window; a power cap where it costs."""
+    """Whether a reason held for so much of the last minute; a power cap where it costs."""
     shares = {} if gpu.activity is None else gpu.activity.reason_shares
     if any(shares.get(reason, 0.0) >= share for reason in FAULTY_REASONS):
         return True
@@ -219,13 +252,14 @@ def _labels(seen: _Seen, rule: Alert, alert_labels: Mapping[str, str]) -> Labels
     told: dict[str, str] = {
         name: value for name, value in alert_labels.items() if _LABEL_NAME.fullmatch(name)
     }
-    if seen.target is not None:
+    if seen.status is not None:
         told |= {
             name: value
-            for name, value in seen.target.labels.items()
+            for name, value in seen.status.labels.items()
             if name not in RESERVED_LABELS and _LABEL_NAME.fullmatch(name)
         }
-        told["target"] = seen.target.name
+    if seen.target is not None:
+        told["target"] = seen.target
     if seen.gpu is not None:
         told |= {"gpu": str(seen.gpu), "uuid": seen.uuid or ""}
     told |= {"alertname": rule.name, "severity": rule.severity}
@@ -235,7 +269,7 @@ def _labels(seen: _Seen, rule: Alert, alert_labels: Mapping[str, str]) -> Labels
 
 
 def _annotations(seen: _Seen, rule: Alert) -> dict[str, str]:
-    target = seen.target
+    target = seen.status
     floor = (
         None if target is None or rule.name in _NO_FLOOR_MATTERS else target.expectation.in_force
     )
@@ -252,15 +286,9 @@ def _annotations(seen: _Seen, rule: Alert) -> dict[str, str]:
 def _summary(template: str, seen: _Seen) -> str:
     uuid = f" ({seen.uuid})" if seen.uuid else ""
     named = template.replace(rule_texts.GPU, f"GPU {seen.gpu}{uuid}")
-    return named.replace(rule_texts.TARGET, "" if seen.target is None else seen.target.name)
+    return named.replace(rule_texts.TARGET, seen.target or "")
 
 
 def _plain(text: str) -> str:
     """Text that UTF-8 can hold; half a surrogate pair becomes `?`."""
     return text.encode("utf-8", "replace").decode("utf-8")
-
-
-def severest_first(told: Iterable[PushedAlert]) -> list[PushedAlert]:
-    """In the order in which they are kept where there is no room for all."""
-    ranks = {"critical": 0, "warning": 1}
-    return sorted(told, key=lambda alert: ranks.get(alert.severity, 2))

@@ -106,7 +106,7 @@ class AlertmanagerClient:
             ssl=credentials.tls,
             server_hostname=credentials.server_name,
         ) as answer:
-            if answer.status == 200:
+            if 200 <= answer.status < 300:
                 return
             said = await answer.content.read(MOST_ANSWER_BYTES)
             raise self._refused(answer.status, said)

@@ -23,7 +23,7 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from monitor.model import Instant
-from monitor.outputs.alertmanager_alerts import Labels, PushedAlert, severest_first
+from monitor.outputs.alertmanager_alerts import Labels, PushedAlert
 
 RESEND_SECONDS = 60.0
 LASTS_RESENDS = 4
@@ -103,21 +103,19 @@ class Queue:
 
     def show(self, alerts: Iterable[PushedAlert], now: Instant) -> None:
         """Take in which alerts are on."""
-        on = {alert.labels: alert for alert in severest_first(alerts)}
+        on = {alert.labels: alert for alert in sorted(alerts, key=lambda alert: alert.rank)}
         for labels, entry in self._entries.items():
             if labels not in on and entry.ended_wall_seconds is None:
                 self._end(entry, now)
-        no_room = set()
+        no_room: set[Labels] = set()
         for labels, alert in on.items():
-            entry = self._entries.get(labels)
-            if entry is None:
-                if not self._room():
-                    no_room.add(labels)
-                    continue
+            known = self._entries.get(labels)
+            if known is not None:
+                self._go_on(known, alert)
+            elif self._room_for(alert):
                 self._entries[labels] = Entry(alert)
-            elif entry.ended_wall_seconds is not None:
-                self._begin_again(entry)
-            self._entries[labels].alert = alert
+            else:
+                no_room.add(labels)
         self._counts.dropped += len(no_room - self._no_room)
         self._no_room = no_room
         self._forget(now.monotonic_seconds)
@@ -202,10 +200,13 @@ class Queue:
         entry.version += 1
         entry.news = True
 
-    def _begin_again(self, entry: Entry) -> None:
-        entry.ended_wall_seconds = entry.give_up_at = None
-        entry.version += 1
-        entry.news = True
+    @staticmethod
+    def _go_on(entry: Entry, alert: PushedAlert) -> None:
+        entry.alert = alert
+        if entry.ended_wall_seconds is not None:
+            entry.ended_wall_seconds = entry.give_up_at = None
+            entry.version += 1
+            entry.news = True
 
     def _told(self, sent: Sent) -> Entry | None:
         """Its entry, if that has not begun or ended since."""
@@ -215,15 +216,21 @@ class Queue:
         entry.news = False
         return entry
 
-    def _room(self) -> bool:
+    def _room_for(self, alert: PushedAlert) -> bool:
+        """Make room: the oldest end goes, else what is less severe and comes after it."""
         if len(self._entries) < self._most:
             return True
         ended = [one for one in self._entries.items() if one[1].ended_wall_seconds is not None]
-        if not ended:
+        if ended:
+            labels, entry = min(ended, key=lambda one: one[1].ended_wall_seconds or 0.0)
+            self._counts.dropped += entry.news
+            del self._entries[labels]
+            return True
+        least = max(self._entries.values(), key=lambda entry: entry.alert.rank)
+        if least.alert.rank <= alert.rank:
             return False
-        labels, entry = min(ended, key=lambda one: one[1].ended_wall_seconds or 0.0)
-        self._counts.dropped += entry.news
-        del self._entries[labels]
+        # It is still on, so its turn comes yet; there it is counted.
+        del self._entries[least.alert.labels]
         return True
 
     def _forget(self, monotonic_seconds: float) -> None:

@@ -6,14 +6,16 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from monitor.config import Config, ConfigInvalid, parse
+from monitor.config import AuthorizationConfig, Config, ConfigInvalid, parse
 from monitor.config.outputs import state_directory
 from monitor.model import FloorSpec, JudgementSettings, TargetSpec
 
 CONFIGS = Path(__file__).parent
+AM_TOKEN: dict[str, Any] = {"bearer_file": "am-token"}
 BAD = sorted((CONFIGS / "bad").glob("*.yaml"))
 
 
@@ -151,11 +153,6 @@ def test_addresses_give_urls_and_names() -> None:
     )
 
 
-def test_what_has_no_effect_yet_is_said_at_start() -> None:
-    text = "state: /tmp/s\nalertmanagers: [{url: http://127.0.0.1:9093}]\n"
-    assert parse(text, "c.yaml", {}).doubts() == ("alertmanagers: nothing is pushed to them yet",)
-
-
 def test_where_the_state_is_kept() -> None:
     given = parse("state: /tmp/s", "c.yaml", {}).state
     assert state_directory(given, {"STATE_DIRECTORY": "/var/lib/a"}) == Path("/tmp/s")
@@ -232,6 +229,8 @@ def test_outputs() -> None:
     assert (first.url, first.timeout_seconds) == ("http://am-1:9093/prefix", 2.0)
     assert (first.address.username, first.address.password) == ("user", "s3cret")
     assert second.url == "https://am-2"
+    assert (first.authorization, second.authorization) == (None, AuthorizationConfig(**AM_TOKEN))
+    assert second.tls.ca_file == Path("ca.pem")
     assert config.alert_labels == {"cluster": "north", "replica": "a"}
     assert (config.listen.host, config.listen.port) == ("::", 9838)
     assert config.listen.lifecycle

@@ -55,11 +55,7 @@ RUN_BLOCKS = [
     for number, block in enumerate(one.blocks())
     if block.mark.startswith("run")
 ]
-NO_EFFECT = (
-    "discovery",
-    "alertmanagers",
-    "alert_labels",
-)
+NO_EFFECT = ("discovery",)
 
 
 # ------------------------------------------------------------------------ commands

@@ -30,6 +30,7 @@ from monitor.model import (
     Unknown,
     Verdict,
 )
+from monitor.outputs.alertmanager_queue import Delivered
 from monitor.outputs.exposition import SelfStats
 
 NOW = Instant(monotonic_seconds=5_000.0, wall_seconds=1_796_000_000.0)
@@ -300,4 +301,9 @@ OWN = SelfStats(
     process_cpu_seconds=12.5,
     process_resident_bytes=67_000_000,
     process_open_fds=42,
+    deliveries=(
+        Delivered(
+            "http://am:9093", 1_200, (("rejected", 1), ("timeout", 3)), 2, 1, 1_796_000_000.0
+        ),
+    ),
 )

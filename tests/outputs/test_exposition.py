@@ -54,6 +54,8 @@ from tests.outputs.samples import (
     UUID,
 )
 
+AM = "http://am:9093"
+
 Series = tuple[str, frozenset[tuple[str, str]]]
 
 
@@ -236,6 +238,12 @@ EXPECTED_OF_DAEMON: dict[Series, float] = {
     series("floorwatch_render_duration_seconds"): 0.0005,
     series("floorwatch_nvml_reads_total"): 599,
     series("floorwatch_nvml_read_duration_seconds"): 0.0033,
+    series("floorwatch_alerts_sent_total", alertmanager=AM): 1_200,
+    series("floorwatch_alerts_failed_total", alertmanager=AM, reason="rejected"): 1,
+    series("floorwatch_alerts_failed_total", alertmanager=AM, reason="timeout"): 3,
+    series("floorwatch_alerts_dropped_total", alertmanager=AM): 2,
+    series("floorwatch_alerts_queued", alertmanager=AM): 1,
+    series("floorwatch_alerts_last_success_timestamp_seconds", alertmanager=AM): 1_796_000_000,
     series("process_cpu_seconds_total"): 12.5,
     series("process_resident_memory_bytes"): 67_000_000,
     series("process_open_fds"): 42,
