@@ -149,8 +149,10 @@ class GpuReading:
 
     Field names are those of the recording format's GPU fact object. `clocks_event_reasons`
     is NVML's bit mask, `compute_capability` reads "9.0". `gpm_pct` holds GPM percentages over
-    the interval since the last sample (graphics, sm, tensor, dram, ...). `error` names why a GPU
-    gave no facts (lost).
+    the interval since the last sample (graphics, sm, tensor, dram, ...). `xid` is the last XID
+    error's code, `xid_count` how many came since the source began to watch (None: it does not
+    count). `row_remap_pending`: memory rows wait for a reset to be replaced. `error` names why a
+    GPU gave no facts (lost).
     """
 
     index: int
@@ -186,7 +188,9 @@ class GpuReading:
     mig_devices: tuple[MigDevice, ...] = ()
     ecc_uncorrected: int | None = None
     remapped_rows: int | None = None
+    row_remap_pending: bool | None = None
     xid: int | None = None
+    xid_count: int | None = None
     compute_procs: tuple[GpuProcess, ...] | None = None
     gpm_pct: Mapping[str, float] = field(default_factory=dict)
     error: str | None = None

@@ -62,6 +62,7 @@ _Celsius = Annotated[float | None, Field(strict=True, allow_inf_nan=False), _FOR
 _Mask = Annotated[
     int | None, Field(strict=True, ge=0, le=_MAX_INT), BeforeValidator(_mask_from_text), _FORGIVING
 ]
+_Flag = Annotated[bool | None, Field(strict=True), _FORGIVING]
 _Counts = Annotated[list[tuple[str, _Count]], BeforeValidator(_entries)]
 _Amounts = Annotated[list[tuple[str, _Amount]], BeforeValidator(_entries)]
 
@@ -127,7 +128,9 @@ class _GpuFacts(_Facts):
     ] = None
     ecc_uncorrected: _Count = None
     remapped_rows: _Count = None
+    row_remap_pending: _Flag = None
     xid: _Count = None
+    xid_count: _Count = None
     compute_procs: _Processes = None
     gpm_pct: _Amounts = []
     error: _Text = None

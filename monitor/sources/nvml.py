@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import replace
 from importlib import import_module
@@ -27,6 +27,7 @@ from monitor.model import GpuProcess, GpuReading, GpuRound, Instant
 from monitor.sources.gpm import GpmSampler
 from monitor.sources.nvml_calls import GpuFailed, NvmlCalls, NvmlFailed
 from monitor.sources.nvml_gpu import Gpu, ProcessNames
+from monitor.sources.nvml_xid import XidWatcher
 
 TIMEOUT_SECONDS = 5.0
 FIRST_RETRY_SECONDS = 1.0
@@ -44,8 +45,8 @@ class Nvml:
     """NVML, synchronous, for one thread at a time.
 
     `pynvml` is the module to use (default: imported on `connect`), `proc` where process names
-    are looked up, `gpm` whether to sample GPM too. `last_read_seconds` is what the last `read`
-    cost, `driver_version` the driver's, once connected.
+    are looked up, `gpm` and `xids` whether to sample GPM and to watch for XID errors too.
+    `last_read_seconds` is what the last `read` cost, `driver_version` the driver's, once connected.
     """
 
     def __init__(
@@ -54,18 +55,21 @@ class Nvml:
         *,
         proc: Path = Path("/proc"),
         gpm: bool = True,
+        xids: bool = True,
         stopwatch: Callable[[], float] = time.perf_counter,
     ) -> None:
         self.last_read_seconds: float | None = None
         self.driver_version: str | None = None
         self._module = pynvml
         self._with_gpm = gpm
+        self._with_xids = xids
         self._stopwatch = stopwatch
         self._calls: NvmlCalls | None = None
         self._gpm: GpmSampler | None = None
         self._gpus: dict[int, Gpu] = {}
         # These outlive a connection.
         self._names = ProcessNames(proc)
+        self._xids = XidWatcher()
         self._seen: dict[str, GpuReading] = {}
         self._withheld: set[int] = set()
 
@@ -120,8 +124,9 @@ class Nvml:
         with suppress(NvmlFailed, GpuFailed):
             if gpm is not None:
                 gpm.close()
-        with suppress(NvmlFailed, GpuFailed):
-            if calls is not None:
+        if calls is not None:
+            self._xids.close(calls)
+            with suppress(NvmlFailed, GpuFailed):
                 calls.ask("nvmlShutdown")
 
     def _readings(self, now: float) -> tuple[GpuReading, ...]:
@@ -134,14 +139,15 @@ class Nvml:
                 reading = self._reading(self._calls, index, now)
             except GpuFailed as failed:
                 failures[index] = str(failed)
-                self._gpus.pop(index, None)
-                if self._gpm is not None:
-                    self._gpm.forget(index)
             else:
                 readings += [reading] if reading is not None else []
+        # Those of a GPU that just failed too: they often say why.
+        self._xids.take(self._calls)
+        self._forget(self._calls, failures)
         pids = {process.pid for reading in readings for process in _processes_of(reading)}
         self._names.keep(pids)
         readings += self._missing({reading.uuid for reading in readings}, failures)
+        readings = [self._xids.told(reading) for reading in readings]
         # A GPU that is gone may share its last index with one that moved up: the living one
         # comes last, so that a table by index shows it.
         return tuple(sorted(readings, key=lambda reading: (reading.index, reading.error is None)))
@@ -156,9 +162,19 @@ class Nvml:
                 self._withheld.add(index)
                 return None
             self._gpus[index] = gpu
+            if self._with_xids:
+                self._xids.open(calls, gpu.identity, gpu.handle)
             if gpu.identity.uuid is not None:
                 self._seen[gpu.identity.uuid] = gpu.identity
         return self._gpus[index].read(now)
+
+    def _forget(self, calls: NvmlCalls, indexes: Iterable[int]) -> None:
+        """Drop what is held of GPUs that failed: each is opened anew in the next round."""
+        for index in indexes:
+            self._gpus.pop(index, None)
+            if self._gpm is not None:
+                self._gpm.forget(index)
+            self._xids.forget(calls, index)
 
     def _missing(self, here: set[str | None], failures: dict[int, str]) -> list[GpuReading]:
         """Give each failed index the identity last seen there; report who is gone altogether."""

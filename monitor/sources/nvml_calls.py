@@ -2,8 +2,8 @@
 
 Rules of this file:
 
-1. "Not supported", "no permission", "not found", "invalid argument" and "function not found"
-   are None: the driver does not tell. They are the everyday answer of one GPU or another.
+1. "Not supported", "no permission", "not found", "invalid argument", "function not found" and
+   "timeout" (no event) are None: the driver does not tell. They are everyday answers.
 2. A lost GPU is `GpuFailed`, NVML gone is `NvmlFailed`; both say why in words, with the name
    that nvml.h has for it.
 3. Any other error is None too, for one odd answer must not hide the rest of a GPU; it is kept
@@ -33,6 +33,7 @@ class Code(IntEnum):
     NO_PERMISSION = 4
     NOT_FOUND = 6
     DRIVER_NOT_LOADED = 9
+    TIMEOUT = 10
     LIBRARY_NOT_FOUND = 12
     FUNCTION_NOT_FOUND = 13
     GPU_IS_LOST = 15
@@ -51,6 +52,7 @@ _NOT_TOLD: frozenset[int] = frozenset(
         Code.NOT_SUPPORTED,
         Code.NO_PERMISSION,
         Code.NOT_FOUND,
+        Code.TIMEOUT,
         Code.FUNCTION_NOT_FOUND,
     }
 )

@@ -147,6 +147,7 @@ class Gpu:
         facts |= self._slow(monotonic_seconds) | self._fields()
         rows = ask("nvmlDeviceGetRemappedRows", handle)
         facts["remapped_rows"] = None if rows is None else rows[0] + rows[1]
+        facts["row_remap_pending"] = None if rows is None else bool(rows[2])
         facts["compute_procs"] = self._processes(handle)
         if self.mig_mode:
             facts["mig_devices"] = self._mig_devices()

@@ -2,12 +2,14 @@
 
 Rules of this file:
 
-1. The XID that NVML tells is the last one ever seen and stays there. One that stands there at
-   the first round was before the watching and says nothing of now; a change is an event. The same
-   code twice in a row cannot be seen.
-2. A device fault stays until the driver tells 0 again: it was loaded anew. Codes of applications
-   are the word of an hour: a process broke, not the GPU.
-3. Counts (ECC errors, remapped rows) matter by their increase since the watching began.
+1. The XID told is the last one seen and stays there. Where the source counts XIDs, each one more
+   is an event. Where it does not, a change of the code is one; what stands there at the first
+   round was before the watching, and the same code twice in a row cannot be seen.
+2. A device fault stays until the driver was loaded anew or the GPU reset: it tells XID 0, or its
+   counters (energy, ECC errors) began again, or rows no longer wait for a reset. Codes of
+   applications are the word of an hour: a process broke, not the GPU.
+3. Counts (ECC errors, remapped rows) matter by their increase since the watching began. Rows that
+   wait for a reset are told of as long as they wait.
 4. GPM counters can stop: 0 on a GPU that works hard is no measurement.
 5. A PCIe link is judged under load alone, against what GPU and slot can do together.
 """
@@ -15,6 +17,7 @@ Rules of this file:
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 from monitor.model import GpuActivity, GpuReading, Instant
 
@@ -28,6 +31,8 @@ and DRAM 0 in earnest, at 125 W; a decoder that is busy half of the time draws a
 
 APPLICATION_SECONDS = 3600.0
 """How long an XID that is no device fault is told of."""
+
+_T = TypeVar("_T")
 
 _WITNESSES = ("graphics", "sm", "dram")
 _STOPPING = (*_WITNESSES, "occ", "tensor")
@@ -56,7 +61,7 @@ _OTHERS = {63: "memory row remapped or page retired"}
 
 @dataclass(frozen=True, slots=True)
 class XidEvent:
-    """A change of the XID while the GPU was watched."""
+    """An XID while the GPU was watched."""
 
     code: int
     at: Instant
@@ -88,7 +93,8 @@ class GpuHealth:
     """What is remembered of a GPU's errors. `xid` None: no round has told of the GPU yet.
 
     `events`: in order of time, each code once. `stopped`: the GPM units of the last round that
-    read 0 and cannot.
+    read 0 and cannot. `energy_bits`: how many bits the energy counter last had; not its value,
+    for this is kept on disk and an idle GPU shall cost no writing.
     """
 
     xid: int | None = None
@@ -96,6 +102,9 @@ class GpuHealth:
     uncorrected: Grown = Grown()
     remapped: Grown = Grown()
     stopped: tuple[str, ...] = ()
+    xid_count: int | None = None
+    remap_pending: bool | None = None
+    energy_bits: int | None = None
 
     @property
     def faults(self) -> tuple[XidEvent, ...]:
@@ -109,8 +118,13 @@ def examined(health: GpuHealth, reading: GpuReading, at: Instant) -> GpuHealth:
         health,
         uncorrected=health.uncorrected.after(reading.ecc_uncorrected),
         remapped=health.remapped.after(reading.remapped_rows),
+        remap_pending=_newest(health.remap_pending, reading.row_remap_pending),
+        energy_bits=_newest(health.energy_bits, _energy_bits(reading)),
+        xid_count=_newest(health.xid_count, reading.xid_count),
         stopped=stopped_counters(reading),
     )
+    if _began_anew(health, reading):
+        after = replace(after, events=())
     code = reading.xid
     if code is None:
         # A driver that answers and tells no XID has seen none.
@@ -118,9 +132,9 @@ def examined(health: GpuHealth, reading: GpuReading, at: Instant) -> GpuHealth:
         return replace(after, xid=0) if unseen else after
     if code == 0:
         return replace(after, xid=0, events=())
-    if health.xid in (None, code):
+    if not _is_news(health, code, reading.xid_count):
         return replace(after, xid=code)
-    return replace(after, xid=code, events=_with(health.events, XidEvent(code, at)))
+    return replace(after, xid=code, events=_with(after.events, XidEvent(code, at)))
 
 
 def health_notes(health: GpuHealth, now: Instant) -> tuple[str, ...]:
@@ -134,10 +148,10 @@ def health_notes(health: GpuHealth, now: Instant) -> tuple[str, ...]:
     if health.uncorrected.gained:
         notes.append(f"ECC: {health.uncorrected.gained} uncorrected errors since it is watched")
     if health.remapped.gained:
-        notes.append(
-            f"memory rows remapped since it is watched: {health.remapped.gained};"
-            " that takes effect when the GPU is reset"
-        )
+        when = "; that takes effect when the GPU is reset" if health.remap_pending is None else ""
+        notes.append(f"memory rows remapped since it is watched: {health.remapped.gained}{when}")
+    if health.remap_pending:
+        notes.append("row remapping pending: reset the GPU")
     if health.stopped:
         units = ", ".join(unit for unit in health.stopped if unit in _WITNESSES)
         notes.append(f"GPM counters stopped: {units} read 0 under load and are left out")
@@ -184,6 +198,37 @@ def believable(reading: GpuReading) -> GpuReading:
         return reading
     left = {unit: value for unit, value in reading.gpm_pct.items() if unit not in stopped}
     return replace(reading, gpm_pct=left)
+
+
+def _is_news(health: GpuHealth, code: int, count: int | None) -> bool:
+    """Whether the XID told came since the last round."""
+    if count is None:
+        return health.xid not in (None, code)
+    before = health.xid_count or 0
+    # A source that was started anew counts from 0.
+    return count > before or 0 < count < before
+
+
+def _began_anew(health: GpuHealth, reading: GpuReading) -> bool:
+    """Whether the driver was loaded anew or the GPU reset, by what then begins again."""
+    bits, errors = _energy_bits(reading), reading.ecc_uncorrected
+    return (
+        (health.remap_pending is True and reading.row_remap_pending is False)
+        or (bits is not None and health.energy_bits is not None and bits < health.energy_bits)
+        or (
+            errors is not None
+            and health.uncorrected.last is not None
+            and errors < health.uncorrected.last
+        )
+    )
+
+
+def _energy_bits(reading: GpuReading) -> int | None:
+    return None if reading.energy_mj is None else reading.energy_mj.bit_length()
+
+
+def _newest(last: _T, now: _T) -> _T:
+    return last if now is None else now
 
 
 def _meaning(code: int) -> str:

@@ -3,8 +3,9 @@
     python tests/device/nvml_probe.py [--rounds 50] [--interval 1.0]
 
 Prints the second reading as JSON (the first has no GPM yet: GPM needs an interval) and, with
-and without GPM, the median and the maximum cost of a read, apart for the rounds that also read
-what is costly (energy and MIG mode, every 10 s). Exit status 1: NVML cannot be used.
+and without GPM and the watch for XID errors, the median and the maximum cost of a read, apart
+for the rounds that also read what is costly (energy and MIG mode, every 10 s). `xid_count` 0 in
+the reading says that the GPU is registered for XID events. Exit status 1: NVML cannot be used.
 """
 
 from __future__ import annotations
@@ -28,9 +29,9 @@ def _instant() -> Instant:
 
 
 def _measure(
-    *, gpm: bool, rounds: int, interval_seconds: float
+    *, gpm: bool, xids: bool, rounds: int, interval_seconds: float
 ) -> tuple[list[GpuRound], list[float]]:
-    nvml = Nvml(gpm=gpm)
+    nvml = Nvml(gpm=gpm, xids=xids)
     started = time.perf_counter()
     reason = nvml.connect()
     if reason is not None:
@@ -52,20 +53,23 @@ def _report(what: str, costs: list[float]) -> None:
 
 
 def main() -> None:
-    """Measure with GPM, print a reading, then measure without."""
+    """Measure with everything, print a reading, then measure without GPM and XIDs."""
     parser = argparse.ArgumentParser(description="Read the GPUs of this host; say what it costs.")
     parser.add_argument("--rounds", type=int, default=50, help="reads in each pass (default 50)")
     parser.add_argument(
         "--interval", type=float, default=1.0, help="seconds between reads (default 1.0)"
     )
     arguments = parser.parse_args()
-    for gpm in (True, False):
+    for gpm, xids in ((True, True), (False, True), (False, False)):
         seen, costs = _measure(
-            gpm=gpm, rounds=max(2, arguments.rounds), interval_seconds=arguments.interval
+            gpm=gpm,
+            xids=xids,
+            rounds=max(2, arguments.rounds),
+            interval_seconds=arguments.interval,
         )
         if gpm:
             print(json.dumps(dataclasses.asdict(seen[1]), indent=2))
-        words = "with GPM" if gpm else "without GPM"
+        words = f"{'with' if gpm else 'without'} GPM, {'with' if xids else 'without'} XIDs"
         _report(f"first read {words}", costs[:1])
         later = list(zip(seen, costs, strict=True))[1:]
         slow = [cost for r, cost in later if any(g.energy_mj is not None for g in r.gpus)]

@@ -37,12 +37,21 @@ def process(pid: int, used: int | None) -> SimpleNamespace:
 
 
 @dataclass(eq=False)
+class FakeEventSet:
+    """An event set and the GPU that is registered in it."""
+
+    gpu: FakeGpu | None = None
+    freed: bool = False
+
+
+@dataclass(eq=False)
 class FakeGpu:
     """A GPU, or a MIG slice, and its own handle.
 
     `answers` maps a function, or (function, argument), to its value; what is not there is
     "not supported". `fields` maps a field id to (value member, value type, value). `gpm` maps
-    a metric id to (value, return code).
+    a metric id to (value, return code). `xids` are the XID events that wait for whoever is
+    registered; None: this GPU has no events, `events_refusal` says why.
     """
 
     answers: dict[Any, Any] = field(default_factory=dict)
@@ -50,6 +59,8 @@ class FakeGpu:
     gpm: dict[int, tuple[float, int]] | None = None
     gpm_refusal: int | None = None
     slices: list[FakeGpu | None] = field(default_factory=list)
+    xids: list[int] | None = None
+    events_refusal: int = NOT_SUPPORTED
     lost: int | None = None
 
     def answer(self, function: str, *args: Any) -> Any:
@@ -113,6 +124,7 @@ class FakePynvml:
         self.threads: set[int] = set()
         self.samples: list[Any] = []
         self.freed: list[Any] = []
+        self.event_sets: list[FakeEventSet] = []
         self.intervals: list[tuple[int | None, int | None]] = []
         self.initialised = 0
 
@@ -209,6 +221,30 @@ class FakePynvml:
         assert not any(sample is gone for gone in self.freed)
         self.freed.append(sample)
 
+    def _nvmlEventSetCreate(self) -> FakeEventSet:  # noqa: N802
+        self.event_sets.append(FakeEventSet())
+        return self.event_sets[-1]
+
+    def _nvmlDeviceRegisterEvents(self, gpu: FakeGpu, types: int, events: FakeEventSet) -> None:  # noqa: N802
+        assert types == pynvml.nvmlEventTypeXidCriticalError
+        assert events.gpu is None
+        if gpu.xids is None:
+            raise pynvml.NVMLError(gpu.events_refusal)
+        events.gpu = gpu
+
+    def _nvmlEventSetWait(self, events: FakeEventSet, timeout_ms: int) -> Any:  # noqa: N802
+        assert timeout_ms == 0
+        assert not events.freed
+        assert events.gpu is not None
+        if events.gpu.xids:
+            kind, data = pynvml.nvmlEventTypeXidCriticalError, events.gpu.xids.pop(0)
+            return SimpleNamespace(eventType=kind, eventData=data)
+        raise pynvml.NVMLError(events.gpu.lost or pynvml.NVML_ERROR_TIMEOUT)
+
+    def _nvmlEventSetFree(self, events: FakeEventSet) -> None:  # noqa: N802
+        assert not events.freed
+        events.freed = True
+
 
 def at(seconds: float) -> Instant:
     return Instant(monotonic_seconds=seconds, wall_seconds=1_796_000_000.0 + seconds)
@@ -269,5 +305,6 @@ def h200(index: int = 0) -> FakeGpu:
             270: ("ullVal", 3, 12),
             271: ("ullVal", 3, 13),
         },
+        xids=[],
         gpm={1: (98.4, 0), 2: (75.8, 0), 5: (22.0, 0), 10: (59.1234567, 0)},
     )

@@ -64,7 +64,9 @@ FULL_FACTS = {
     ],
     "ecc_uncorrected": 0,
     "remapped_rows": 0,
+    "row_remap_pending": True,
     "xid": 79,
+    "xid_count": 2,
     "compute_procs": [{"pid": 585, "used_memory_bytes": 45835354112, "name": "sglang"}],
     "gpm_pct": {"sm": 88.753, "dram": 60.136},
     "error": "lost",
@@ -104,7 +106,9 @@ FULL_READING = GpuReading(
     mig_devices=(MigDevice("MIG-1", 0, 1, 0, 1000, 16, (GpuProcess(7),)),),
     ecc_uncorrected=0,
     remapped_rows=0,
+    row_remap_pending=True,
     xid=79,
+    xid_count=2,
     compute_procs=(GpuProcess(585, 45835354112, "sglang"),),
     gpm_pct={"sm": 88.753, "dram": 60.136},
     error="lost",
@@ -158,6 +162,17 @@ def test_a_wrong_whole_number_is_not_known_and_the_rest_stands(wrong: object) ->
 @pytest.mark.parametrize("wrong", ["50", True, -0.1, [], float("nan"), float("-inf"), 10**400])
 def test_a_wrong_percentage_is_not_known(wrong: object) -> None:
     assert reading_from_facts({"index": 0, "utilization_gpu_pct": wrong}) == GpuReading(0)
+
+
+@pytest.mark.parametrize("wrong", ["true", 1, 0, 0.0, [], {}, None])
+def test_a_wrong_yes_or_no_is_not_known(wrong: object) -> None:
+    assert reading_from_facts({"index": 0, "row_remap_pending": wrong}) == GpuReading(0)
+
+
+def test_no_is_a_fact() -> None:
+    facts = {"index": 0, "row_remap_pending": False}
+    assert facts_from_reading(GpuReading(0, row_remap_pending=False)) == facts
+    assert reading_from_facts(facts) == GpuReading(0, row_remap_pending=False)
 
 
 def test_whole_numbers_may_be_spelled_as_floats() -> None:

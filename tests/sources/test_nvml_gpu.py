@@ -75,6 +75,8 @@ def test_a_healthy_gpu_tells_everything(tmp_path: Path) -> None:
                 mig_mode=0,
                 ecc_uncorrected=2,
                 remapped_rows=3,
+                row_remap_pending=False,
+                xid_count=0,
                 compute_procs=(
                     GpuProcess(
                         pid=4242, used_memory_bytes=128_000_000_000, name="VLLM::EngineCore"
@@ -150,6 +152,17 @@ def test_what_one_call_does_not_tell_is_none_and_the_rest_stays(code: int) -> No
         None,
     )
     assert (reading.error, reading.sm_clock_mhz, reading.temperature_c) == (None, 1974, 57.0)
+
+
+def test_rows_that_wait_for_a_reset_are_told() -> None:
+    gpu = h200()
+    nvml = connected(FakePynvml(gpu))
+    gpu.answers["nvmlDeviceGetRemappedRows"] = (1, 3, 1, 0)
+    reading = nvml.read(at(0.0)).gpus[0]
+    assert (reading.remapped_rows, reading.row_remap_pending) == (4, True)
+    gpu.answers["nvmlDeviceGetRemappedRows"] = Fails(NOT_SUPPORTED)
+    reading = nvml.read(at(1.0)).gpus[0]
+    assert (reading.remapped_rows, reading.row_remap_pending) == (None, None)
 
 
 def test_no_permission_for_processes_is_unknown_and_none_running_is_empty() -> None:

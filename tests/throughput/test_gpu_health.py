@@ -111,6 +111,84 @@ def test_what_a_code_means(code: int, text: str) -> None:
     assert xids(0, code).events[0].text == text
 
 
+# ----------------------------------------------------------------------------- counted XIDs
+
+
+def counted(*told: tuple[int | None, int | None]) -> GpuHealth:
+    return after(*(GpuReading(0, xid=code, xid_count=count) for code, count in told))
+
+
+def test_the_same_code_once_more_is_an_event_where_the_source_counts() -> None:
+    assert codes(counted((None, 0), (31, 1), (31, 1))) == [(31, 10.0)]
+    assert codes(counted((None, 0), (31, 1), (31, 1), (31, 2))) == [(31, 30.0)]
+    # Two in one round are one event; a round without facts forgets no count.
+    assert codes(counted((None, 0), (31, 2), (None, None), (31, 2))) == [(31, 10.0)]
+
+
+def test_a_device_fault_that_comes_again_keeps_its_first_time() -> None:
+    assert codes(counted((None, 0), (48, 1), (45, 2), (48, 3))) == [(48, 10.0), (45, 20.0)]
+
+
+def test_what_was_counted_by_the_first_round_is_an_event() -> None:
+    assert codes(counted((79, 1))) == [(79, 0.0)]
+
+
+def test_a_source_that_was_started_anew_counts_from_0() -> None:
+    assert codes(counted((None, 0), (31, 5), (None, 0), (31, 1))) == [(31, 30.0)]
+    assert codes(counted((None, 0), (31, 5), (31, 2))) == [(31, 20.0)]
+    assert codes(counted((None, 0), (31, 5), (31, 0))) == [(31, 10.0)]
+
+
+# ----------------------------------------------------------------------------- reset and reload
+
+
+@pytest.mark.parametrize(
+    ("before", "later", "gone"),
+    [
+        # 93 165 429 mJ have 27 bits, 67 108 863 mJ have 26.
+        ({"energy_mj": 93_165_429}, {"energy_mj": 67_108_863}, True),
+        ({"energy_mj": 93_165_429}, {"energy_mj": 67_108_864}, False),
+        ({"energy_mj": 93_165_429}, {"energy_mj": 93_165_430}, False),
+        ({"energy_mj": 93_165_429}, {}, False),
+        ({}, {"energy_mj": 5}, False),
+        ({"ecc_uncorrected": 2}, {"ecc_uncorrected": 0}, True),
+        ({"ecc_uncorrected": 2}, {"ecc_uncorrected": 2}, False),
+        ({"row_remap_pending": True}, {"row_remap_pending": False}, True),
+        ({"row_remap_pending": False}, {"row_remap_pending": False}, False),
+        ({"row_remap_pending": True}, {}, False),
+    ],
+)
+def test_a_reset_ends_the_faults(
+    before: dict[str, int | bool], later: dict[str, int | bool], gone: bool
+) -> None:
+    health = after(
+        GpuReading(0, xid_count=0),
+        GpuReading(0, xid=48, xid_count=1, **before),  # type: ignore[arg-type]
+        GpuReading(0, xid=48, xid_count=1, **later),  # type: ignore[arg-type]
+    )
+    assert codes(health) == ([] if gone else [(48, 10.0)])
+
+
+def test_a_reset_while_the_gpu_was_lost_is_seen_when_it_is_back() -> None:
+    health = after(
+        GpuReading(0, xid_count=0, energy_mj=93_165_429),
+        GpuReading(0, xid=79, xid_count=1, error="GPU is lost"),
+        GpuReading(0, xid=79, xid_count=1, energy_mj=1_000),
+    )
+    assert codes(health) == []
+    again = examined(health, GpuReading(0, xid=79, xid_count=2), at(30.0))
+    assert codes(again) == [(79, 30.0)]
+
+
+def test_what_comes_with_the_first_round_after_a_reset_stays() -> None:
+    health = after(
+        GpuReading(0, xid_count=0, energy_mj=93_165_429),
+        GpuReading(0, xid=48, xid_count=1),
+        GpuReading(0, xid=95, xid_count=2, energy_mj=1_000),
+    )
+    assert codes(health) == [(95, 20.0)]
+
+
 # ----------------------------------------------------------------------------- ECC and rows
 
 
@@ -138,6 +216,28 @@ def test_rows_that_were_remapped_before_are_no_news() -> None:
     health = after(GpuReading(0, remapped_rows=4), GpuReading(0, remapped_rows=5))
     assert health_notes(health, at(10.0)) == (
         "memory rows remapped since it is watched: 1; that takes effect when the GPU is reset",
+    )
+
+
+def test_rows_that_wait_for_a_reset_are_remarked_as_long_as_they_wait() -> None:
+    pending = GpuReading(0, remapped_rows=4, row_remap_pending=True)
+    assert health_notes(after(pending), at(0.0)) == ("row remapping pending: reset the GPU",)
+    lost = GpuReading(0, error="GPU is lost")
+    assert health_notes(after(pending, lost), at(0.0)) == ("row remapping pending: reset the GPU",)
+    done = GpuReading(0, remapped_rows=4, row_remap_pending=False)
+    assert health_notes(after(pending, done), at(10.0)) == ()
+
+
+def test_rows_remapped_while_watched_and_whether_they_wait() -> None:
+    before = GpuReading(0, remapped_rows=4, row_remap_pending=False)
+    waiting = GpuReading(0, remapped_rows=6, row_remap_pending=True)
+    assert health_notes(after(before, waiting), at(10.0)) == (
+        "memory rows remapped since it is watched: 2",
+        "row remapping pending: reset the GPU",
+    )
+    done = GpuReading(0, remapped_rows=6, row_remap_pending=False)
+    assert health_notes(after(before, waiting, done), at(20.0)) == (
+        "memory rows remapped since it is watched: 2",
     )
 
 
