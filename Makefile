@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/pip --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint format types contracts coverage bench validate simulate check requirements clean
+.PHONY: help demo test test-stack lint format types contracts coverage bench validate simulate check requirements clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -31,6 +31,9 @@ demo: $(VENV)/.run-installed ## run the daemon over simulated servers, one of th
 test: $(VENV)/.dev-installed ## run all tests
 	$(BIN)/python -m pytest -q $(ARGS)
 
+test-stack: $(VENV)/.dev-installed ## fault to webhook with real Prometheus and Alertmanagers: minutes
+	$(BIN)/python -m pytest -q tests/stack $(ARGS)
+
 lint: $(VENV)/.dev-installed ## style and formatting
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -45,7 +48,7 @@ types: $(VENV)/.dev-installed ## mypy, strict
 contracts: $(VENV)/.dev-installed ## which module may import which
 	$(BIN)/lint-imports
 
-CORE := monitor/model/*,monitor/engines/*,monitor/throughput/*,monitor/expectation/*,monitor/judgement/*,monitor/memory.py,monitor/pipeline.py,monitor/viewing.py,monitor/consequences.py,monitor/expecting.py,monitor/fleet.py,monitor/reporting.py,monitor/target_state.py
+CORE := monitor/model/*,monitor/engines/*,monitor/throughput/*,monitor/expectation/*,monitor/judgement/*,monitor/memory.py,monitor/pipeline.py,monitor/viewing.py,monitor/consequences.py,monitor/expecting.py,monitor/fleet.py,monitor/reporting.py,monitor/target_state.py,monitor/known_servers.py
 
 coverage: $(VENV)/.dev-installed ## all tests with branch coverage: core 100 %, all at least 90 %
 	rm -f .coverage .coverage.*

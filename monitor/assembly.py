@@ -15,7 +15,8 @@ from monitor.config.errors import ConfigInvalid
 from monitor.config.target import TargetConfig
 from monitor.expectation.matching import Catalogue
 from monitor.expectation.step_time import StepFit, StepForm
-from monitor.model import InfoReply, Instant, ServerInfo, TargetSpec, Unknown
+from monitor.found_targets import Watched
+from monitor.model import FoundServer, InfoReply, Instant, ServerInfo, TargetSpec, Unknown
 from monitor.pipeline import Plan
 from monitor.sources.expectations import ExpectationInvalid, default_directory, load_catalogue
 from monitor.sources.fit_file import FILE_NAME, load_fits
@@ -39,17 +40,31 @@ def model_on_disk(path: str) -> Mapping[str, Any]:
     return read_model_config(Path(path))
 
 
-def plan_of(config: Config, catalogue: Catalogue, read_model: ReadModel = model_on_disk) -> Plan:
+def plan_of(
+    config: Config,
+    catalogue: Catalogue,
+    read_model: ReadModel = model_on_disk,
+    watched: Watched | None = None,
+) -> Plan:
     """What to watch and how to judge it. Raises ConfigInvalid where a `model:` is not readable.
 
-    A recording brings its models along: `recorded_model_config` reads those.
+    A recording brings its models along: `recorded_model_config` reads those. `watched`: the
+    targets with those that were found; without it the configuration's own.
     """
-    specs, faults = [], []
-    for target in config.targets:
+    watched = watched or Watched(config.targets)
+    told = {target.name for target in config.targets}
+    specs, faults, notes = [], [], list(watched.notes)
+    for target in watched.targets:
         try:
-            specs.append(_with_model(target, read_model))
+            spec = _with_model(target, read_model)
         except ModelConfigUnreadable as fault:
+            if target.name not in told and target.name in watched.found:
+                notes.append(f"{target.name}: model: {fault}")
+                specs.append(_with_find(target.spec(), watched.found[target.name]))
+                continue
             faults.append(f"target {target.name}: model: {fault}")
+        else:
+            specs.append(_with_find(spec, watched.found.get(target.name)))
     if faults:
         raise ConfigInvalid(faults)
     return Plan(
@@ -57,6 +72,19 @@ def plan_of(config: Config, catalogue: Catalogue, read_model: ReadModel = model_
         settings=config.settings(),
         catalogue=catalogue,
         fit=fit_of(config),
+        discovery_notes=tuple(notes),
+    )
+
+
+def _with_find(spec: TargetSpec, find: FoundServer | None) -> TargetSpec:
+    if find is None:
+        return spec
+    return replace(
+        spec,
+        found=find.how,
+        local=find.local or None,
+        gpus_found=find.gpus,
+        gpus_because=find.gpus_because,
     )
 
 
@@ -75,14 +103,17 @@ def _with_model(target: TargetConfig, read_model: ReadModel) -> TargetSpec:
     return replace(spec, model=told, model_declared=True)
 
 
-async def info_reply(target: TargetConfig, info: ServerInfo, at: Instant) -> InfoReply:
+async def info_reply(
+    target: TargetConfig, info: ServerInfo, at: Instant, *, here: bool | None = None
+) -> InfoReply:
     """A server's word on itself and, with `model: auto`, the config of the model that it names.
 
-    Only for a server of this host: another host's paths mean nothing here.
+    Only for a server of this host: another host's paths mean nothing here. `here`: whether it is
+    one, where discovery told.
     """
     if target.model != "auto":
         return InfoReply(target.name, at, info)
-    if not is_local(target.url):
+    if not (is_local(target.url) if here is None else here):
         found = FoundConfig(None, "the server runs on another host, so its files are not here")
     else:
         hub = hub_folder(os.environ)

@@ -206,12 +206,20 @@ def demo(
 def check(
     config: ConfigOption = None,
     as_json: JsonOption = False,
+    write_config: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE",
+            help="Make FILE a configuration that states what was found; - is stdout.",
+            show_default=False,
+        ),
+    ] = None,
 ) -> None:
     """Validate the configuration, look at each target and GPU once, say what was found."""
     from monitor.commands.check import check as command
 
     _log("error")
-    _guarded(lambda: command(_load(config), as_json=as_json))
+    _guarded(lambda: command(_load(config), as_json=as_json, write_config=write_config))
 
 
 @app.command(
@@ -414,6 +422,13 @@ def rules(
             show_default=False,
         ),
     ] = None,
+    grafana_url: Annotated[
+        str | None,
+        typer.Option(
+            help="A Grafana with the dashboards of `floorwatch dashboards`: alerts lead there.",
+            show_default=False,
+        ),
+    ] = None,
     job: Annotated[str, typer.Option(help="The job that scrapes Floorwatch.")] = "floorwatch",
     without: Annotated[
         list[str] | None,
@@ -440,11 +455,29 @@ def rules(
             _load(config),
             runbook_url=runbook_url,
             dashboard_url=dashboard_url,
+            grafana_url=grafana_url,
             job=job,
             without=tuple(without or ()),
             wait=wait,
         )
     )
+
+
+@app.command(epilog="Example: floorwatch dashboards /var/lib/grafana/dashboards/floorwatch")
+def dashboards(
+    directory: Annotated[Path, typer.Argument(help="Where to write; made if need be.")],
+    config: ConfigOption = None,
+    runbook_url: Annotated[
+        str | None,
+        typer.Option(
+            help="Where the runbooks are, e.g. https://wiki.example/floorwatch.", show_default=False
+        ),
+    ] = None,
+) -> None:
+    """Write the Grafana dashboards, with the thresholds of a configuration."""
+    from monitor.commands.dashboards import dashboards as command
+
+    _guarded(lambda: command(_load(config), directory, runbook_url=runbook_url))
 
 
 @app.command(epilog="Example: floorwatch version")

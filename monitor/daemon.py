@@ -30,7 +30,10 @@ from monitor import __version__, serving
 from monitor.assembly import catalogue_of, plan_of
 from monitor.config import Config
 from monitor.config.errors import ConfigInvalid
+from monitor.discovering import Discovering, Senses
+from monitor.expectation.matching import Catalogue
 from monitor.following import Following, is_another
+from monitor.found_targets import Watched
 from monitor.keeping import Keeper
 from monitor.maintaining import maintained
 from monitor.model import Event, GpuRound, Page, Status
@@ -103,10 +106,16 @@ class Daemon:
         )
         self._board = Board(self._own, _stale_after(config))
         self._board.first_round_done = False
+        self._watched = Watched(config.targets)
         self._following = Following(self._take, self._engine_of)
+        self._found_changed = asyncio.Event()
         self._pushing = Pushing()
         self._tasks: set[asyncio.Task[None]] = set()
         self._gpus_read = asyncio.Event()
+        self._discovering = Discovering(
+            Senses(lambda: self._state.fleet.readings, self._gpus_read.wait),
+            self._found_changed.set,
+        )
         self._first_round_over = asyncio.Event()
         self._reload_asked = asyncio.Event()
         self._reloading = asyncio.Lock()
@@ -126,9 +135,10 @@ class Daemon:
         hang_up = self.stop if self._hooks.load is None else self.ask_reload
         with Signals(stop=self.stop, hang_up=hang_up):
             async with AsyncExitStack() as ending:
-                self._state = await self._keeper.open(self._plan, system_clock())
+                await self._recall()
                 ending.push_async_callback(self._close_keeper)
                 ending.push_async_callback(self._following.close)
+                ending.push_async_callback(self._discovering.close)
                 ending.push_async_callback(self._pushing.close)
                 ending.push_async_callback(self._end_tasks)
                 await self._listen(ending)
@@ -138,12 +148,25 @@ class Daemon:
                     ("gpu_loop_crashed", self._gpu_loop),
                     ("tick_loop_crashed", self._tick_loop),
                     ("reload_crashed", self._reload_loop),
+                    ("rewatch_crashed", self._rewatch_loop),
                     ("watchdog_loop_crashed", self._watchdog_loop),
                 ):
                     self._keep(asyncio.create_task(kept_running(crashed, loop)))
                 await self._stopping.wait()
                 notify(os.environ, "STOPPING=1")
                 _log.info("stopping")
+
+    async def _recall(self) -> None:
+        """Begin with what an earlier daemon kept, the servers that it had found among it."""
+        now = system_clock()
+        memory = await self._keeper.open(now)
+        if memory is not None:
+            self._discovering.known = memory.servers
+        self._discovering.follow(self._config.discovery)
+        self._watched, self._plan = await asyncio.to_thread(
+            _joined, self._discovering, self._config, self._plan.catalogue
+        )
+        self._state = self._keeper.recalled(self._plan, memory, now)
 
     async def maintain(self, target: str, seconds: float | None) -> str:
         """No alarms of a target for so long; None: alarms again. One line; raises Refused."""
@@ -161,7 +184,13 @@ class Daemon:
         async with self._reloading:
             taken = False
             try:
-                config, plan = await asyncio.to_thread(_read_anew, load)
+                config, catalogue = await asyncio.to_thread(_read_anew, load)
+                if self._stopping.is_set():
+                    return "the daemon is ending"
+                self._discovering.follow(config.discovery)
+                watched, plan = await asyncio.to_thread(
+                    _joined, self._discovering, config, catalogue
+                )
                 taken = True
             except (ConfigInvalid, ExpectationInvalid) as error:
                 why = "; ".join(str(error).splitlines())
@@ -172,10 +201,25 @@ class Daemon:
                 self._wake()
             if self._stopping.is_set():
                 return "the daemon is ending"
-            self._take_over(config, plan)
+            self._take_over(config, watched, plan)
             return None
 
-    def _take_over(self, config: Config, plan: Plan) -> None:
+    async def _rewatch(self) -> None:
+        """Watch what was found meanwhile."""
+        async with self._reloading:
+            self._found_changed.clear()
+            watched, plan = await asyncio.to_thread(
+                _joined, self._discovering, self._config, self._plan.catalogue
+            )
+            if watched != self._watched and not self._stopping.is_set():
+                for note in watched.notes:
+                    if note not in self._watched.notes:
+                        _log.warning("discovery_note", note=note)
+                self._watched, self._plan = watched, plan
+                self._follow_targets()
+                self._wake()
+
+    def _take_over(self, config: Config, watched: Watched, plan: Plan) -> None:
         listen = self._config.listen
         if config.listen != listen:
             _log.warning(
@@ -183,8 +227,15 @@ class Daemon:
             )
         if config.state != self._config.state:
             _log.warning("state_needs_restart", given=str(config.state))
-        kept = {"listen": listen, "state": self._config.state}
+        if config.gpu_source != self._config.gpu_source:
+            _log.warning("gpu_source_needs_restart")
+        kept = {
+            "listen": listen,
+            "state": self._config.state,
+            "gpu_source": self._config.gpu_source,
+        }
         self._config, self._plan = config.model_copy(update=kept), plan
+        self._watched = watched
         self._board.stale_after_seconds = _stale_after(config)
         self._follow_targets()
         self._own = replace(self._own, config_reload_success_wall_seconds=time.time())
@@ -228,9 +279,9 @@ class Daemon:
         What was counted is kept while the same server answers to the same name; at another
         address its counters are another server's. A maintenance is of the name.
         """
-        others = self._following.follow(self._config)
+        others = self._following.follow(self._watched, self._config.poll_interval_seconds)
         self._pushing.follow(self._config)
-        wanted = {target.name for target in self._config.targets}
+        wanted = {target.name for target in self._watched.targets}
         kept = {
             name: TargetState(maintenance_until=state.maintenance_until)
             if name in others
@@ -285,6 +336,8 @@ class Daemon:
         with suppress(TimeoutError):
             async with asyncio.timeout(FIRST_ROUND_SECONDS):
                 await self._gpus_read.wait()
+                await self._discovering.all_told()
+                await self._rewatch()
                 await self._following.all_tried()
         self._board.first_round_done = True
         self._first_round_over.set()
@@ -297,6 +350,11 @@ class Daemon:
             await self._reload_asked.wait()
             self._reload_asked.clear()
             await self.reload()
+
+    async def _rewatch_loop(self) -> None:
+        while True:
+            await self._found_changed.wait()
+            await self._rewatch()
 
     async def _watchdog_loop(self) -> None:
         pace = watchdog_seconds(os.environ) or WATCHDOG_SECONDS
@@ -320,7 +378,8 @@ class Daemon:
     async def _tick(self) -> None:
         begun = time.perf_counter()
         old, now = self.status, system_clock()
-        self._state, status = conclude(self._plan, self._state, now)
+        state, status = conclude(self._plan, self._state, now)
+        self._state = replace(state, known=self._discovering.known)
         self.status = status
         took = time.perf_counter() - begun
         await self._keep_state()
@@ -332,6 +391,7 @@ class Daemon:
             tick_seconds=took,
             render_seconds=self._board.render_seconds,
             deliveries=self._pushing.delivered(),
+            discovery=self._discovering.counts(),
             **process_cost(),
         )
         self._board.publish(status, self._own)
@@ -345,6 +405,14 @@ def _stale_after(config: Config) -> float:
     return max(LEAST_STALE_SECONDS, STALE_INTERVALS * config.poll_interval_seconds)
 
 
-def _read_anew(load: Callable[[], Config]) -> tuple[Config, Plan]:
+def _read_anew(load: Callable[[], Config]) -> tuple[Config, Catalogue]:
+    """The configuration and the catalogue, once a plan could be made of them."""
     config = load()
-    return config, plan_of(config, catalogue_of(config))
+    catalogue = catalogue_of(config)
+    plan_of(config, catalogue)
+    return config, catalogue
+
+
+def _joined(discovering: Discovering, config: Config, catalogue: Catalogue) -> tuple[Watched, Plan]:
+    watched = discovering.watched(config)
+    return watched, plan_of(config, catalogue, watched=watched)

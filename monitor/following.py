@@ -1,4 +1,4 @@
-"""Which targets are watched: one watch for each target of the configuration, and no other.
+"""Which targets are watched: one watch for each that is configured or found, and no other.
 
 A watch that must change (another address, interval or setting) is ended and begun anew; whatever
 was under way in it is dropped.
@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping
 
-from monitor.config import Config
+from monitor.found_targets import Watched
 from monitor.model import Event
 from monitor.sources.scrape import Connections, system_clock
 from monitor.target_state import TargetState
@@ -26,13 +26,13 @@ class Following:
         self._watches: dict[str, Watch] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
-    def follow(self, config: Config) -> frozenset[str]:
-        """Watch what the configuration names.
+    def follow(self, watched: Watched, interval_seconds: float) -> frozenset[str]:
+        """Watch these targets.
 
         Returns the targets at which another server answers from now on, or nobody is asked.
         """
-        interval = config.poll_interval_seconds
-        wanted = {target.name: target for target in config.targets}
+        interval = interval_seconds
+        wanted = {target.name: target for target in watched.targets}
         others = set()
         for name, watch in list(self._watches.items()):
             target = wanted.get(name)
@@ -49,6 +49,8 @@ class Following:
             task = watch.start()
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
+        for name, watch in self._watches.items():
+            watch.here = _here(watched, name)
         return frozenset(others)
 
     def ask_again(self, target: str) -> None:
@@ -70,6 +72,12 @@ class Following:
         self.stop()
         await asyncio.gather(*tuple(self._tasks), return_exceptions=True)
         await self._connections.close()
+
+
+def _here(watched: Watched, name: str) -> bool | None:
+    """Whether discovery saw a target's server on this host; None: not discovery's to say."""
+    find = watched.found.get(name)
+    return None if find is None else find.local or None
 
 
 def is_another(

@@ -100,17 +100,21 @@ class Keeper:
         self._last: Memory | None = None
         self._due_at = -math.inf
 
-    async def open(self, plan: Plan, now: Instant) -> State:
-        """Take the folder, and begin with what an earlier daemon kept in it."""
+    async def open(self, now: Instant) -> Memory | None:
+        """Take the folder, and read what an earlier daemon kept in it; see `recalled`."""
         if self._directory is None:
-            return State()
+            return None
         opening = asyncio.create_task(asyncio.to_thread(self._open, self._directory, now))
         done, _ = await asyncio.wait({opening}, timeout=OPEN_SECONDS)
         if not done:
             opening.cancel()
             _refused(f"{self._directory} does not answer")
-            return State()
+            return None
         self._file, memory = opening.result()
+        return memory
+
+    def recalled(self, plan: Plan, memory: Memory | None, now: Instant) -> State:
+        """The state to begin with."""
         if memory is None:
             return State()
         _log.info("state_recalled", path=self._path(), targets=len(memory.targets))
@@ -194,13 +198,19 @@ class Keeper:
 
     def _is_old(self, memory: Memory) -> bool:
         last = self._last
-        return last is not None and (memory.targets, memory.lost_gpus) == (
-            last.targets,
-            last.lost_gpus,
-        )
+        if last is None or (memory.targets, memory.lost_gpus) != (last.targets, last.lost_gpus):
+            return False
+        # When a server was last seen is no news, only which there are.
+        return _servers(memory) == _servers(last)
 
     def _path(self) -> str:
         return str((self._directory or Path()) / STATE_FILE)
+
+
+def _servers(memory: Memory) -> Hashable:
+    return frozenset(
+        (source, one.server.url) for source, known in memory.servers.items() for one in known
+    )
 
 
 def _refused(error: str) -> None:

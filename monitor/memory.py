@@ -2,9 +2,10 @@
 
 Rules of this file:
 
-1. Kept are the alarms that are on with their since, what a server's verdict was, findings, GPUs
-   that are lost or at fault, what was learned, what the faults cost, and the operator's
-   maintenance. Counters and windows are not: the first pages give new ones.
+1. Kept are the servers that discovery found, the alarms that are on with their since, what a
+   server's verdict was, findings, GPUs that are lost or at fault, what was learned, what the
+   faults cost, and the operator's maintenance. Counters and windows are not: the first pages give
+   new ones.
 2. A recalled alarm stays on with its since until something is judged; it is blind until then,
    and like any blind alarm it is forgotten once nothing was judged for the long window.
 3. Monotonic times are kept as they are, with the moment of saving. In the same boot of the host
@@ -29,6 +30,7 @@ from monitor.judgement.findings import Found
 from monitor.judgement.hysteresis import Raised
 from monitor.judgement.learning import Learned
 from monitor.judgement.verdict import Judged
+from monitor.known_servers import Known
 from monitor.model import Cost, GpuReading, GpuRound, Instant, Status, TargetSpec, Verdict
 from monitor.pipeline import Plan, State
 from monitor.target_state import TargetState
@@ -89,7 +91,8 @@ class LostGpu:
 class Memory:
     """Everything that is kept.
 
-    `at`: the moment of saving; `boot`: which boot of the host; `gpu_health`: by UUID, else index.
+    `at`: the moment of saving; `boot`: which boot of the host; `gpu_health`: by UUID, else index;
+    `servers`: what discovery had found.
     """
 
     at: Instant
@@ -97,6 +100,7 @@ class Memory:
     targets: Mapping[str, TargetMemory] = field(default_factory=dict)
     lost_gpus: tuple[LostGpu, ...] = ()
     gpu_health: Mapping[str, GpuHealth] = field(default_factory=dict)
+    servers: Known = field(default_factory=dict)
 
 
 def remember(plan: Plan, state: State, status: Status, boot: str | None) -> Memory:
@@ -123,6 +127,7 @@ def remember(plan: Plan, state: State, status: Status, boot: str | None) -> Memo
         ),
         # Which counters stand still is seen anew in the first round.
         gpu_health={key: replace(health, stopped=()) for key, health in state.fleet.health.items()},
+        servers=state.known,
     )
 
 
@@ -137,6 +142,7 @@ def recall(plan: Plan, memory: Memory, now: Instant, boot: str | None) -> State:
             if (kept := memory.targets.get(spec.name)) is not None
         },
         fleet=_fleet(() if forgotten else memory.lost_gpus, memory.gpu_health, again),
+        known=memory.servers,
     )
 
 

@@ -17,6 +17,7 @@ from monitor.fleet import Fleet, gpu_statuses, saw_round
 from monitor.judgement.alarms import alarms
 from monitor.judgement.straggler import Straggling
 from monitor.judgement.verdict import judge
+from monitor.known_servers import Known
 from monitor.model import (
     Event,
     Failure,
@@ -41,13 +42,15 @@ GPUS_WHERE_NOT_TOLD = 16
 class Plan:
     """What is watched and how it is judged: fixed between two reloads.
 
-    `fit`: the constants of the load model; None leaves the model out.
+    `fit`: the constants of the load model; None leaves the model out. `discovery_notes`: what
+    finding the targets left open, one line each.
     """
 
     targets: tuple[TargetSpec, ...]
     settings: JudgementSettings
     catalogue: Catalogue
     fit: StepFit | None = None
+    discovery_notes: tuple[str, ...] = ()
     by_name: Mapping[str, TargetSpec] = field(init=False, repr=False, compare=False)
 
     @property
@@ -61,12 +64,16 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """Everything that is remembered between two ticks; `at`: of the last one."""
+    """Everything that is remembered between two ticks; `at`: of the last one.
+
+    `known`: the servers that discovery has found so far.
+    """
 
     targets: Mapping[str, TargetState] = field(default_factory=dict)
     fleet: Fleet = Fleet()
     straggling: Mapping[Kind, Straggling] = field(default_factory=dict)
     at: Instant | None = None
+    known: Known = field(default_factory=dict)
     caches: dict[str, engines.SeriesCache] = field(default_factory=dict)
 
 
@@ -159,6 +166,7 @@ def conclude(plan: Plan, state: State, now: Instant) -> tuple[State, Status]:
         nvml_up=state.fleet.nvml_up,
         nvml_reason=state.fleet.reason,
         alerts=alarms(statuses, judged_of, gpus, now, settings),
+        discovery_notes=plan.discovery_notes,
     )
     return replace(state, targets=targets, straggling=straggling, at=now), status
 

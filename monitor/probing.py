@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 from monitor.assembly import info_reply, scrape_target_of
-from monitor.config import Config
 from monitor.config.target import TargetConfig
+from monitor.found_targets import Watched
 from monitor.model import Event, Failure, GpuRound, Page, Status
 from monitor.pipeline import Plan, State, conclude, take_in
 from monitor.sources import server_info
@@ -19,14 +19,19 @@ AT_ONCE = 128
 BETWEEN_LOOKS_SECONDS = 1.0
 
 
-async def probe(config: Config, plan: Plan, read_gpus: Callable[[], Awaitable[GpuRound]]) -> Status:
+async def probe(
+    watched: Watched, plan: Plan, read_gpus: Callable[[], Awaitable[GpuRound]]
+) -> Status:
     """A status from two looks a second apart: enough to tell what is there, not to judge."""
     state = State()
     connections = Connections()
     gate = asyncio.Semaphore(AT_ONCE)
     try:
         state = take_in(plan, state, await read_gpus())
-        looks = [_look(target, connections, gate, plan) for target in config.targets]
+        looks = [
+            _look(target, plan.by_name[target.name].local, connections, gate, plan)
+            for target in watched.targets
+        ]
         for events in await asyncio.gather(*looks):
             for event in events:
                 state = take_in(plan, state, event)
@@ -37,7 +42,11 @@ async def probe(config: Config, plan: Plan, read_gpus: Callable[[], Awaitable[Gp
 
 
 async def _look(
-    target: TargetConfig, connections: Connections, gate: asyncio.Semaphore, plan: Plan
+    target: TargetConfig,
+    here: bool | None,
+    connections: Connections,
+    gate: asyncio.Semaphore,
+    plan: Plan,
 ) -> list[Event]:
     scraper = Scraper(scrape_target_of(target), connections=connections)
     try:
@@ -50,7 +59,7 @@ async def _look(
             if engine is not None:
                 info = await server_info.read(scraper.client, engine)
                 if info is not None:
-                    events.append(await info_reply(target, info, system_clock()))
+                    events.append(await info_reply(target, info, system_clock(), here=here))
         await asyncio.sleep(BETWEEN_LOOKS_SECONDS)
         async with gate:
             events.append(await scraper.fetch())

@@ -104,6 +104,8 @@ def target_status(
         judgement=judgement,
         findings=findings,
         cost=state.cost,
+        found=spec.found,
+        expert_parallel=None if info is None else info.expert_parallel,
         maintenance_until_wall_seconds=(
             state.maintenance_until if judgement.verdict is Verdict.MAINTENANCE else None
         ),

@@ -106,6 +106,11 @@ def cap_of(state: TargetState) -> int | None:
     return state.info.max_running_requests * ranks
 
 
+def runs_here(spec: TargetSpec) -> bool:
+    """Whether a target's server runs on this host: as discovery saw, else as its URL says."""
+    return is_local(spec.url) if spec.local is None else spec.local
+
+
 def is_local(url: str) -> bool:
     """Whether a URL names this host: loopback or a unix socket."""
     if url.startswith("unix:"):

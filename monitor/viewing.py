@@ -27,7 +27,7 @@ from monitor.model import (
     TargetSpec,
     Unknown,
 )
-from monitor.target_state import TargetState, evidence_of, is_local, replicas_of
+from monitor.target_state import TargetState, evidence_of, replicas_of, runs_here
 from monitor.throughput import meter as metering
 from monitor.throughput.attribution import attribute, share_gpus
 
@@ -134,9 +134,11 @@ def _doubted(expectation: Expectation, why: str) -> Expectation:
 def _attributions(
     specs: Sequence[TargetSpec], targets: Mapping[str, TargetState], fleet: Fleet
 ) -> dict[str, Attribution]:
-    local = {spec.name: is_local(spec.url) for spec in specs}
+    local = {spec.name: runs_here(spec) for spec in specs}
     searching = sum(
-        spec.gpus is None and spec.gpu_count is None and local[spec.name] for spec in specs
+        spec.gpus is None and spec.gpu_count is None and spec.gpus_found is None
+        for spec in specs
+        if local[spec.name]
     )
     return share_gpus(
         {

@@ -60,7 +60,8 @@ async def kept_running(crashed: str, run: Callable[[], Awaitable[None]], **about
 class Watch:
     """The two loops of one target. `emit` takes what they bring, `engine` tells who answers.
 
-    `tried` is set once the first scrape has ended, whatever it gave.
+    `tried` is set once the first scrape has ended, whatever it gave. `here`: whether the server
+    runs on this host, where discovery told.
     """
 
     def __init__(
@@ -76,6 +77,7 @@ class Watch:
         self.target = target
         self.interval_seconds = interval_seconds
         self.tried = asyncio.Event()
+        self.here: bool | None = None
         self._scraper = Scraper(scrape_target_of(target), connections=connections, clock=clock)
         self._schedule = PollSchedule(target.name, interval_seconds)
         self._clock = clock
@@ -138,7 +140,7 @@ class Watch:
             engine = self._engine(self.target.name)
             info = None if engine is None else await server_info.read(self._scraper.client, engine)
             if info is not None:
-                self._emit(await info_reply(self.target, info, self._clock()))
+                self._emit(await info_reply(self.target, info, self._clock(), here=self.here))
             pause = INFO_RETRY_SECONDS if info is None else INFO_SECONDS
             # Not `wait_for`: on Python 3.11 it may swallow a cancellation.
             with suppress(TimeoutError):

@@ -28,6 +28,7 @@ COMMANDS = (
     "record",
     "maintenance",
     "rules",
+    "dashboards",
     "version",
 )
 

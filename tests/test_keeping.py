@@ -205,7 +205,7 @@ def on_disk(folder: Path) -> Memory:
 
 async def opened(folder: Path) -> Keeper:
     keeper = Keeper(folder)
-    assert await keeper.open(PLAN, Instant(0.0, WALL)) == State()
+    assert await keeper.open(Instant(0.0, WALL)) is None
     return keeper
 
 
@@ -215,7 +215,7 @@ RECALLED = recall(PLAN, EVERYTHING, EVERYTHING.at, "b1")
 async def recalled(keeper: Keeper, monkeypatch: pytest.MonkeyPatch) -> State:
     """What a keeper begins with at the moment when everything was saved."""
     monkeypatch.setattr(keeper, "_boot", "b1")
-    return await keeper.open(PLAN, EVERYTHING.at)
+    return keeper.recalled(PLAN, await keeper.open(EVERYTHING.at), EVERYTHING.at)
 
 
 async def test_an_alarm_is_on_disk_once_keep_returns(tmp_path: Path) -> None:
@@ -272,7 +272,7 @@ async def test_a_daemon_that_never_ticked_leaves_what_was_there(
 
 async def test_without_a_folder_there_is_nothing_to_keep() -> None:
     keeper = Keeper(None)
-    assert await keeper.open(PLAN, Instant(0.0, WALL)) == State()
+    assert await keeper.open(Instant(0.0, WALL)) is None
     await keeper.keep(PLAN, state(), status(0.0))
     await keeper.close(PLAN, state(), status(1.0))
 
@@ -345,7 +345,7 @@ async def test_a_folder_that_hangs_does_not_hold_up_the_start(
     monkeypatch.setattr(keeping, "read_state", lambda *_: go.wait(10.0))
     keeper = Keeper(tmp_path)
     with structlog.testing.capture_logs() as logs:
-        assert await keeper.open(PLAN, Instant(0.0, WALL)) == State()
+        assert await keeper.open(Instant(0.0, WALL)) is None
     go.set()
     (told,) = logs
     assert told["event"] == "state_not_kept"

@@ -11,6 +11,7 @@ import pytest
 from monitor import probing
 from monitor.assembly import catalogue_of, plan_of
 from monitor.config import parse
+from monitor.found_targets import Watched
 from monitor.model import GpuReading, GpuRound, Instant, Status
 from monitor.probing import probe
 from tests.deadlines import until
@@ -24,7 +25,7 @@ async def gpus() -> GpuRound:
 
 async def looked(targets: str) -> Status:
     config = parse(f"targets: [{targets}]", "test", {})
-    return await probe(config, plan_of(config, catalogue_of(config)), gpus)
+    return await probe(Watched(config.targets), plan_of(config, catalogue_of(config)), gpus)
 
 
 @pytest.fixture

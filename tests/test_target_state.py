@@ -21,6 +21,7 @@ from monitor.model import (
     Liveness,
     Rates,
     ServerInfo,
+    TargetSpec,
     Unknown,
 )
 from monitor.target_state import (
@@ -35,6 +36,7 @@ from monitor.target_state import (
     precision_of,
     replicas_of,
     role_of,
+    runs_here,
     untold,
     work_counted,
 )
@@ -88,6 +90,13 @@ def metered(
 )
 def test_which_urls_are_of_this_host(url: str, local: bool) -> None:
     assert is_local(url) is local
+
+
+def test_discovery_knows_better_than_the_url() -> None:
+    remote = TargetSpec("a", "http://172.17.0.2:8000")
+    assert not runs_here(remote)
+    assert runs_here(replace(remote, local=True))
+    assert runs_here(TargetSpec("a", "http://127.0.0.1:8000"))
 
 
 def test_the_precision_is_the_operators_then_the_servers() -> None:

@@ -8,12 +8,12 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
-from monitor.assembly import catalogue_of, plan_of
-from monitor.commands.check import look
+from monitor.assembly import catalogue_of
 from monitor.commands.console import say, show, width
 from monitor.commands.gpus import entry_of
 from monitor.commands.loop import run_to_end
 from monitor.commands.options import QuotedPeak, positive, quoted_peak, share_of
+from monitor.commands.survey import found_at_once, survey
 from monitor.config import Config
 from monitor.config.errors import ConfigInvalid
 from monitor.expectation.claims import density_of_claim, shares_of_peaks, sparse_peak
@@ -62,10 +62,13 @@ class Question:
 
 def explain_target(config: Config, name: str, *, as_json: bool) -> int:
     """Look at the targets once and derive one's floors; 1: it gives no page."""
+    catalogue = catalogue_of(config)
     names = [target.name for target in config.targets]
     if name not in names:
+        names = [target.name for target in run_to_end(found_at_once(config)).targets]
+    if name not in names:
         raise ConfigInvalid([_unknown_target(name, names)])
-    status = run_to_end(look(config, plan_of(config, catalogue_of(config))))
+    status = run_to_end(survey(config, catalogue)).status
     (target,) = (one for one in status.targets if one.name == name)
     if as_json:
         show(json.dumps(explanation_to_json(target), allow_nan=False))
@@ -76,10 +79,13 @@ def explain_target(config: Config, name: str, *, as_json: bool) -> int:
 
 def _unknown_target(name: str, names: list[str]) -> str:
     if not names:
-        return "explain: no targets are configured: name them with --config FILE, or use --gpu"
+        return (
+            "explain: no server was found, and none is configured: name them with --config FILE, "
+            "or use --gpu"
+        )
     near = difflib.get_close_matches(name, names, n=1)
     known = f"nearest: {near[0]}" if near else f"known: {', '.join(names)}"
-    return f"explain: no target {name!r} in the configuration; {known}"
+    return f"explain: no target {name!r}; {known}"
 
 
 def explain_rules(config: Config, question: Question, *, as_json: bool) -> int:

@@ -7,14 +7,15 @@ import time
 from pathlib import Path
 
 from monitor.commands.console import say
+from monitor.commands.gpu_source import gpu_source
 from monitor.commands.loop import run_to_end
 from monitor.commands.options import listening_on, seconds, size_bytes
+from monitor.commands.survey import found_at_once
 from monitor.config import Config
 from monitor.config.errors import ConfigInvalid
 from monitor.daemon import Daemon, Hooks
 from monitor.outputs.recorder import Recorder
 from monitor.sources.gpu_facts import round_to_json
-from monitor.sources.nvml import Nvml, NvmlPoller
 from monitor.sources.server_info import to_recorded
 
 LOOK_SECONDS = 1.0
@@ -26,12 +27,15 @@ LEAST_BYTES = 1024**2
 
 def record(config: Config, directory: Path, duration: str | None, max_size: str) -> int:
     """Record for a time, or until stopped or full. 1: nothing was written."""
-    if not config.targets:
-        raise ConfigInvalid(["record: no targets are configured: name them with --config FILE"])
     span = None if duration is None else seconds(duration, "--for")
     most_bytes = size_bytes(max_size, "--max-size")
     if most_bytes < LEAST_BYTES:
         raise ConfigInvalid([f"--max-size: expected 1MiB or more, got {max_size}"])
+    config = _with_found(config)
+    if not config.targets:
+        raise ConfigInvalid(
+            ["record: no server was found, and none is configured: name them with --config FILE"]
+        )
     recorder = Recorder(
         directory,
         {target.name: target.url for target in config.targets},
@@ -49,8 +53,19 @@ def record(config: Config, directory: Path, duration: str | None, max_size: str)
     return 0
 
 
+def _with_found(config: Config) -> Config:
+    """The configuration with the servers that are found now; a recording's targets are fixed."""
+    if config.discovery.nothing:
+        return config
+    watched = run_to_end(found_at_once(config))
+    fixed = config.discovery.model_copy(
+        update={"local": False, "file_sd": (), "http_sd": (), "kubernetes": ()}
+    )
+    return config.model_copy(update={"targets": watched.targets, "discovery": fixed})
+
+
 async def _record(config: Config, recorder: Recorder, span_seconds: float | None) -> None:
-    poller = NvmlPoller(Nvml())
+    poller = gpu_source(config.gpu_source)
     daemon = Daemon(config, Hooks(read_gpus=poller.read, on_event=recorder.write))
     running = asyncio.create_task(daemon.run())
     deadline = None if span_seconds is None else time.monotonic() + span_seconds

@@ -6,8 +6,8 @@ Rules of this file:
 2. Every fault is reported at once, one line each, as `ConfigInvalid.messages`.
 3. Secrets are not read here: `authorization` names where they are.
 
-The parts: `target` (targets, defaults), `floor`, `judgement`,
-`outputs`, `values` (durations, sizes, shares), `yaml_text`, `environment`,
+The parts: `target` (targets, defaults), `discovery`, `floor`,
+`judgement`, `outputs`, `values` (durations, sizes, shares), `yaml_text`, `environment`,
 `errors` (the wording).
 """
 
@@ -29,6 +29,7 @@ from pydantic import (
 
 from monitor.config import environment as config_environment
 from monitor.config import yaml_text
+from monitor.config.discovery import DiscoveryConfig, GpuSourceConfig
 from monitor.config.errors import ConfigInvalid, Place, dotted, lines, quoted
 from monitor.config.floor import FloorConfig
 from monitor.config.judgement import JudgementConfig
@@ -42,7 +43,6 @@ from monitor.config.target import (
 from monitor.config.values import (
     PathText,
     Section,
-    Switch,
     duration,
     label_map,
     parse_duration,
@@ -56,6 +56,7 @@ __all__ = [
     "ConfigInvalid",
     "DiscoveryConfig",
     "FloorConfig",
+    "GpuSourceConfig",
     "JudgementConfig",
     "ListenConfig",
     "TargetConfig",
@@ -70,12 +71,6 @@ __all__ = [
 ALERT_LABELS = frozenset({"alertname", "severity", "target", "gpu", "uuid"})
 
 
-class DiscoveryConfig(Section):
-    """Whether servers of this host that the file does not name are looked for."""
-
-    local: Switch = True
-
-
 class Config(Section):
     """Everything an operator may set. `Config()` is the empty file: all defaults."""
 
@@ -86,6 +81,7 @@ class Config(Section):
     targets: tuple[TargetConfig, ...] = ()
     judgement: JudgementConfig = JudgementConfig()
     discovery: DiscoveryConfig = DiscoveryConfig()
+    gpu_source: GpuSourceConfig = GpuSourceConfig()
     alertmanagers: tuple[AlertmanagerConfig, ...] = ()
     alert_labels: Annotated[dict[str, str], PlainValidator(label_map(ALERT_LABELS))] = Field(
         default_factory=dict

@@ -137,7 +137,12 @@ def layout_of(
     if told.data_parallel_attention and data > 1:
         return _attention_apart(gpu_count, tensor or gpu_count, data)
     if tensor is not None:
-        return Layout(tensor, gpu_count // tensor, f"tensor parallel {tensor}, as told")
+        because = f"tensor parallel {tensor}, as told"
+        spread = told.expert_parallel or 1
+        if spread <= tensor:
+            return Layout(tensor, gpu_count // tensor, because)
+        because = f"{because}; experts over {spread} GPUs"
+        return Layout(tensor, gpu_count // tensor, because, experts=spread)
     if gpu_count % data:
         return Unknown("gpus", f"{gpu_count} GPUs do not divide over {data} replicas")
     tensor = gpu_count // data

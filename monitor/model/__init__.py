@@ -26,6 +26,7 @@ from monitor.model.expected import (
     GpuSpec,
     Step,
 )
+from monitor.model.found import Found, FoundServer
 from monitor.model.judged import (
     CauseFound,
     Cost,
@@ -95,6 +96,8 @@ __all__ = [
     "Floor",
     "FloorRule",
     "FloorSpec",
+    "Found",
+    "FoundServer",
     "Gauge",
     "GpuActivity",
     "GpuOnTarget",

@@ -45,6 +45,9 @@ class TargetSpec:
     `gpus`: indices or UUIDs; `("all",)` every GPU of the host; None: find out.
     `backlog_tokens`: work that the operator knows to be left. `maintenance`: no alarms meanwhile.
     `replica_gpus` maps a replica to its GPUs, where the operator told.
+    `found`: how discovery found it, in words; empty: the operator named it. `local`: whether it
+    runs on this host, None: as its URL says. `gpus_found`: UUIDs of the GPUs that discovery saw its
+    processes on, None: it saw none; `gpus_because` says how, or why not.
     """
 
     name: str
@@ -65,6 +68,10 @@ class TargetSpec:
     labels: Mapping[str, str] = field(default_factory=dict)
     backlog_tokens: float | None = None
     maintenance: bool = False
+    found: str = ""
+    local: bool | None = None
+    gpus_found: tuple[str, ...] | None = None
+    gpus_because: str = ""
 
 
 @dataclass(frozen=True, slots=True)

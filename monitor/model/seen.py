@@ -82,7 +82,8 @@ class ServerInfo:
 
     Sources: SGLang `/server_info` and `/v1/loads`; vLLM `/version` and `/v1/models`.
     `max_running_requests` is the *effective* cap per data-parallel rank, never the command
-    line's. `model_path` is a local folder or a hub id, as the server gives it.
+    line's. `model_path` is a local folder or a hub id, as the server gives it. `expert_parallel`:
+    over how many GPUs a mixture's experts lie.
     """
 
     engine_version: str | None = None
@@ -103,6 +104,7 @@ class ServerInfo:
     radix_cache_disabled: bool | None = None
     overlap_disabled: bool | None = None
     cuda_graph_disabled: bool | None = None
+    expert_parallel: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

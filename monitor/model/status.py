@@ -79,6 +79,8 @@ class TargetStatus:
     notes: tuple[str, ...] = ()
     cost: Cost = Cost()
     maintenance_until_wall_seconds: float | None = None
+    found: str = ""
+    expert_parallel: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +123,7 @@ class AlertStatus:
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """One tick of the whole monitor."""
+    """One tick of the whole monitor; `discovery_notes`: what discovery could not settle."""
 
     at: Instant
     targets: tuple[TargetStatus, ...]
@@ -129,3 +131,4 @@ class Status:
     nvml_up: bool
     nvml_reason: str | None
     alerts: tuple[AlertStatus, ...] = ()
+    discovery_notes: tuple[str, ...] = ()

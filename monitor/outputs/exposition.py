@@ -13,8 +13,8 @@ Which metrics there are: `metric_table`. How they are written: `text_format`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from monitor.model import GpuOnTarget, Status, TargetStatus, Verdict
@@ -30,7 +30,7 @@ class SelfStats:
 
     `tick_seconds`, `render_seconds` and `nvml_read_seconds` are of the last tick, rendering
     and reading. `config_reload_successful` is of the last attempt, the time beside it of the
-    last success.
+    last success. `discovery`: of each source the servers it knows, and whether it works.
     """
 
     version: str
@@ -50,6 +50,7 @@ class SelfStats:
     process_resident_bytes: int | None = None
     process_open_fds: int | None = None
     deliveries: tuple[Delivered, ...] = ()
+    discovery: Mapping[str, tuple[int, bool]] = field(default_factory=dict)
 
 
 def render(status: Status | None, own: SelfStats) -> Exposition:
@@ -292,6 +293,9 @@ def _add_own(page: Page, own: SelfStats) -> None:
     page.add("floorwatch_render_duration_seconds", "", own.render_seconds)
     page.count("floorwatch_nvml_reads_total", "", own.nvml_reads)
     page.add("floorwatch_nvml_read_duration_seconds", "", own.nvml_read_seconds)
+    for source, (servers, works) in own.discovery.items():
+        page.add("floorwatch_discovery_servers", pair("source", source), servers)
+        page.flag("floorwatch_discovery_up", pair("source", source), on=works)
     add_deliveries(page, own.deliveries)
     page.count("process_cpu_seconds_total", "", own.process_cpu_seconds)
     page.add("process_resident_memory_bytes", "", own.process_resident_bytes)

@@ -347,6 +347,16 @@ METRICS: tuple[Metric, ...] = (
         "Unix time at which the configuration in use was taken.",
     ),
     _gauge(
+        "floorwatch_discovery_servers",
+        ("source",),
+        "Servers that a source of discovery knows, this host's that are gone included.",
+    ),
+    _gauge(
+        "floorwatch_discovery_up",
+        ("source",),
+        "1 if the source last gave its servers, 0 if those of before are watched.",
+    ),
+    _gauge(
         "floorwatch_last_tick_timestamp_seconds",
         (),
         "Unix time of the last tick: everything here is as old as this.",

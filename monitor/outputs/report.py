@@ -22,10 +22,11 @@ BECAUSE_WIDTH = 110
 def check_report(status: Status, doubts: tuple[str, ...] = ()) -> str:
     """One block per target and one line per GPU, plain text."""
     lines = [f"warning: {doubt}" for doubt in doubts]
+    lines += [f"discovery: {note}" for note in status.discovery_notes]
     for target in status.targets:
         lines += [*_target(target), ""]
     if not status.targets:
-        lines += ["no targets are configured", ""]
+        lines += ["no server is configured, and none was found", ""]
     if status.nvml_up:
         lines += [_gpu(gpu) for gpu in status.gpus] or ["this host has no GPUs"]
     else:
@@ -41,6 +42,8 @@ def _target(target: TargetStatus) -> Iterator[str]:
         yield f"  {target.problem.reason.value}: {target.problem.detail}"
         if target.problem.hint:
             yield f"  try: {target.problem.hint}"
+    if target.found:
+        yield f"  found      {target.found}"
     yield from _server(target)
     names = ", ".join(
         f"{'GPU ' + str(gpu.gpu) if gpu.gpu is not None else gpu.uuid} {gpu.name}".strip()
@@ -69,7 +72,8 @@ def _server(target: TargetStatus) -> Iterator[str]:
         yield f"  precision  {precision}, KV cache {target.kv_cache_dtype or 'unknown'}"
         sizes = (target.tensor_parallel, target.pipeline_parallel, target.data_parallel)
         tensor, pipeline, data = ("unknown" if size is None else size for size in sizes)
-        yield f"  parallel   tensor {tensor}, pipeline {pipeline}, data {data}"
+        experts = "" if target.expert_parallel is None else f", expert {target.expert_parallel}"
+        yield f"  parallel   tensor {tensor}, pipeline {pipeline}, data {data}{experts}"
     if target.up:
         running, waiting = _number(target.requests_running), _number(target.requests_waiting)
         yield f"  load       {running} running, {waiting} waiting"

@@ -52,6 +52,7 @@ def status_to_json(status: Status) -> dict[str, Any]:
         "gpus": [_gpu(gpu, nvml_up=status.nvml_up) for gpu in status.gpus],
         "nvml": {"up": status.nvml_up, "reason": status.nvml_reason},
         "alerts": [_alert(alert) for alert in status.alerts],
+        "discovery": {"notes": list(status.discovery_notes)},
     }
 
 
@@ -90,6 +91,7 @@ def _target(target: TargetStatus) -> dict[str, Any]:
         "tensor_parallel": target.tensor_parallel,
         "pipeline_parallel": target.pipeline_parallel,
         "data_parallel": target.data_parallel,
+        "expert_parallel": target.expert_parallel,
         "up": target.up,
         "problem": _problem(target),
         "generation_tokens_total": _count(target.totals.generation_tokens),
@@ -107,6 +109,7 @@ def _target(target: TargetStatus) -> dict[str, Any]:
         "findings": [_finding(finding) for finding in target.findings],
         "unknown": [{"what": line.what, "reason": line.reason} for line in _unknown(target)],
         "notes": list(target.notes),
+        "found": target.found or None,
     }
 
 

@@ -122,6 +122,7 @@ _TARGET = _object(
         "tensor_parallel": _or_null(_INTEGER),
         "pipeline_parallel": _or_null(_INTEGER),
         "data_parallel": _or_null(_INTEGER),
+        "expert_parallel": _or_null(_INTEGER, "GPUs over which a mixture's experts lie"),
         "up": {**_BOOLEAN, "description": "the last scrape gave a valid engine page"},
         "problem": {
             **_object(
@@ -195,6 +196,7 @@ _TARGET = _object(
         ),
         "unknown": _list_of(_object({"what": _STRING, "reason": _STRING})),
         "notes": _STRINGS,
+        "found": _or_null(_STRING, "how discovery found it; null: the operator named it"),
     }
 )
 
@@ -243,6 +245,7 @@ STATUS_SCHEMA: dict[str, Any] = {
             "gpus": _list_of(_GPU),
             "nvml": _object({"up": _BOOLEAN, "reason": _or_null(_STRING)}),
             "alerts": _list_of(_ALERT),
+            "discovery": _object({"notes": _STRINGS}),
         },
         "One tick. Figures that are not known are null. Floors and expectations are per GPU.",
     ),

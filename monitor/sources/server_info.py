@@ -144,6 +144,7 @@ def to_recorded(info: ServerInfo) -> dict[str, Any]:
         "tp_size": info.tensor_parallel,
         "pp_size": info.pipeline_parallel,
         "dp_size": info.data_parallel,
+        "ep_size": info.expert_parallel,
         "enable_dp_attention": info.data_parallel_attention,
         "nnodes": info.nodes,
         "disaggregation_mode": None if info.role is None else _MODES.get(info.role),
@@ -183,6 +184,7 @@ def _from_sglang(info: SglangInfo, loads: SglangLoads) -> ServerInfo:
         radix_cache_disabled=info.disable_radix_cache,
         overlap_disabled=info.disable_overlap_schedule,
         cuda_graph_disabled=info.graphs_disabled,
+        expert_parallel=info.ep_size,
     )
 
 
@@ -206,6 +208,7 @@ def _from_vllm(version: VllmVersion, models: VllmModels, config: VllmConfig | No
         max_running_requests=told.scheduler_config.max_num_seqs if told.scheduler_config else None,
         overlap_disabled=told.overlap_disabled,
         cuda_graph_disabled=told.graphs_disabled,
+        expert_parallel=parallel.experts_over if parallel else None,
     )
 
 

@@ -81,6 +81,7 @@ class SglangInfo(Reply):
     tp_size: _Count = None
     pp_size: _Count = None
     dp_size: _Count = None
+    ep_size: _Count = None
     enable_dp_attention: _Flag = None
     nnodes: _Count = None
     disaggregation_mode: _Text = None
@@ -168,6 +169,16 @@ class VllmParallelConfig(Reply):
     data_parallel_external_lb: _Flag = None
     data_parallel_hybrid_lb: _Flag = None
     nnodes: _Count = None
+    enable_expert_parallel: _Flag = None
+
+    @property
+    def experts_over(self) -> int | None:
+        """GPUs over which the experts lie: with expert parallelism all of them, tensor x data."""
+        if self.enable_expert_parallel is None or self.tensor_parallel_size is None:
+            return None
+        if not self.enable_expert_parallel:
+            return 1
+        return self.tensor_parallel_size * (self.data_parallel_size or 1)
 
     @property
     def ranks_here(self) -> int | None:

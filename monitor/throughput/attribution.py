@@ -9,6 +9,8 @@ Rules of this file:
 3. What cannot be told apart (several servers, more GPUs than one of them needs) is unknown,
    with the key that settles it. Only a server on another host, or a host without NVML, has
    its GPUs numbered 0 to n-1: here such a number would name a GPU that may be another's.
+4. What the operator lists goes before what discovery saw, and that before what the number of
+   GPUs or the names of processes suggest.
 """
 
 from __future__ import annotations
@@ -75,7 +77,8 @@ def attribute(
         count = spec.gpu_count or max(len(found.shares), world or 0)
         return Attribution(count, _spread(spec, info, found.shares, count, replicas), found.how)
     count = spec.gpu_count or world or 0
-    unknown = Unknown("gpus", f"{found.how}: {_SET_GPUS}")
+    why = f"{found.how}; {spec.gpus_because}" if spec.gpus_because else found.how
+    unknown = Unknown("gpus", f"{why}: {_SET_GPUS}")
     if not count:
         return Attribution(None, unknown=unknown)
     how = "configured gpu_count" if spec.gpu_count else "the server's parallelism"
@@ -140,13 +143,16 @@ def _find_gpus(
     local: bool,
     alone: bool,
 ) -> _Found:
-    everyone = tuple(_share(reading) for reading in readings)
     if spec.gpus == ("all",):
         if not readings:
             return _Found(None, "`gpus: all`, but no GPU of this host is known", numbered=True)
-        return _Found(everyone, "configured: all")
+        return _Found(tuple(_share(reading) for reading in readings), "configured: all")
     if spec.gpus is not None:
         return _Found(tuple(_find(wanted, readings, spec) for wanted in spec.gpus), CONFIGURED)
+    if (seen := spec.gpus_found) is not None and len(seen) <= (spec.gpu_count or len(seen)):
+        if not seen:
+            return _Found(None, "its processes are on no GPU of this host")
+        return _Found(tuple(_find(uuid, readings, spec) for uuid in seen), spec.gpus_because)
     if spec.gpu_count is not None:
         return _Found(None, "only the number of GPUs is configured", numbered=True)
     if not local:
@@ -155,8 +161,13 @@ def _find_gpus(
         return _Found(None, "no GPU of this host is known", numbered=True)
     if not alone:
         return _Found(None, "several servers on this host leave their GPUs to be found")
+    return _of_this_host(engine, world, readings)
+
+
+def _of_this_host(engine: str | None, world: int | None, readings: Sequence[GpuReading]) -> _Found:
+    """The GPUs of a host's only server, by their number and by who is on them."""
     if world == len(readings) or (len(readings) == 1 and world is None):
-        return _Found(everyone, "all GPUs of this host")
+        return _Found(tuple(_share(reading) for reading in readings), "all GPUs of this host")
     ours = tuple(_share(reading) for reading in readings if _runs_engine(reading, engine or ""))
     if ours and world in (None, len(ours)):
         return _Found(ours, "GPUs that run this engine's processes (NVML)")

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from monitor.config import load
 from tests.command_line import CommandLine
 from tests.served_engine import ServedEngine
 
@@ -96,10 +97,41 @@ async def test_doubts_stand_in_the_report(
     assert result.out.startswith("warning: a (")
 
 
-def test_without_a_configuration_this_hosts_gpus_are_told(floorwatch: CommandLine) -> None:
-    result = floorwatch("check")
+def test_without_a_server_this_hosts_gpus_are_told(
+    floorwatch: CommandLine, config: ConfigFile
+) -> None:
+    config.write("discovery: {local: false}\n")
+    result = floorwatch("check", "--config", config)
     assert result.code == 0
-    assert result.out.startswith("no targets are configured\n")
+    assert result.out.startswith("no server is configured, and none was found\n")
+
+
+async def test_what_was_found_can_be_written_as_a_configuration(
+    floorwatch: CommandLine, engine: ServedEngine, config: ConfigFile, tmp_path: Path
+) -> None:
+    config.write(
+        f"discovery: {{local: false, file_sd: [{{files: ['{tmp_path}/list.json']}}]}}\n"
+        "gpu_source: none\n"
+    )
+    (tmp_path / "list.json").write_text(
+        json.dumps([{"targets": [f"127.0.0.1:{engine.port}"], "labels": {"team": "search"}}])
+    )
+    written = tmp_path / "written.yaml"
+    result = await floorwatch.beside("check", "--config", config, "--write-config", written)
+    assert (result.code, result.err) == (0, f"floorwatch: written: {written}\n")
+    assert f"127.0.0.1:{engine.port} ({engine.url}/metrics): ok" in result.out
+    (target,) = load(written, {}).targets
+    assert (target.url, target.labels) == (f"{engine.url}/metrics", {"team": "search"})
+    again = await floorwatch.beside("check", "--config", config, "--write-config", written)
+    assert again.code == 2
+    assert again.err == (
+        f"floorwatch: --write-config: {written} is there already; name a new file\n"
+    )
+    shown = await floorwatch.beside("check", "--config", config, "--write-config", "-")
+    assert shown.out == written.read_text()
+    nowhere = tmp_path / "no" / "file.yaml"
+    refused = await floorwatch.beside("check", "--config", config, "--write-config", nowhere)
+    assert refused.err == (f"floorwatch: --write-config: {nowhere}: No such file or directory\n")
 
 
 def test_a_bad_configuration_is_2(floorwatch: CommandLine, config: ConfigFile) -> None:

@@ -400,19 +400,19 @@ async def test_a_dead_target_is_1_with_the_floor_that_is_known(
 
 def test_an_unknown_target_names_the_known(floorwatch: CommandLine, config: Path) -> None:
     config.write_text(
-        "targets: [{name: qwen-a, url: 'http://127.0.0.1:1'}, {name: b, url: 'http://[::1]:1'}]"
+        "targets: [{name: qwen-a, url: 'http://127.0.0.1:1'}, {name: b, url: 'http://[::1]:1'}]\n"
+        "discovery: {local: false}\n"
     )
     result = floorwatch("explain", "qwen", "--config", config)
     assert (result.code, result.out) == (2, "")
-    assert result.err == (
-        "floorwatch: explain: no target 'qwen' in the configuration; nearest: qwen-a\n"
-    )
+    assert result.err == ("floorwatch: explain: no target 'qwen'; nearest: qwen-a\n")
     result = floorwatch("explain", "zzz", "--config", config)
-    assert result.err.endswith("no target 'zzz' in the configuration; known: qwen-a, b\n")
-    result = floorwatch("explain", "a")
+    assert result.err.endswith("no target 'zzz'; known: qwen-a, b\n")
+    config.write_text("discovery: {local: false}\n")
+    result = floorwatch("explain", "a", "--config", config)
     assert result.err == (
-        "floorwatch: explain: no targets are configured: name them with --config FILE, or use"
-        " --gpu\n"
+        "floorwatch: explain: no server was found, and none is configured: name them with"
+        " --config FILE, or use --gpu\n"
     )
 
 

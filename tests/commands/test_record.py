@@ -108,10 +108,12 @@ def test_bad_values_are_one_line_and_2(
 def test_without_targets_there_is_nothing_to_record(
     floorwatch: CommandLine, tmp_path: Path
 ) -> None:
-    result = floorwatch("record", tmp_path / "r")
+    (tmp_path / "c.yaml").write_text("discovery: {local: false}\n")
+    result = floorwatch("record", tmp_path / "r", "--config", tmp_path / "c.yaml")
     assert (result.code, result.out) == (2, "")
     assert result.err == (
-        "floorwatch: record: no targets are configured: name them with --config FILE\n"
+        "floorwatch: record: no server was found, and none is configured: name them with"
+        " --config FILE\n"
     )
 
 

@@ -55,7 +55,6 @@ RUN_BLOCKS = [
     for number, block in enumerate(one.blocks())
     if block.mark.startswith("run")
 ]
-NO_EFFECT = ("discovery",)
 
 
 # ------------------------------------------------------------------------ commands
@@ -217,16 +216,6 @@ def test_the_shown_judgement_is_the_default() -> None:
     assert read.settings() == JudgementSettings()
     assert read.listen.address == Config().listen.address
     assert read.poll_interval_seconds == Config().poll_interval_seconds
-
-
-@pytest.mark.parametrize("key", NO_EFFECT)
-def test_a_key_without_effect_has_none(key: str) -> None:
-    """When this fails the key does something: say in the README what, and take it off the list."""
-    assert key in readme_config().partition("without effect today")[2]
-    used = re.compile(rf"\b(config|_config|listen|target|loaded)\.{key}\b")
-    for path in (ROOT / "monitor").rglob("*.py"):
-        if path.parent.name != "config":
-            assert used.search(path.read_text(encoding="utf-8")) is None, path
 
 
 @pytest.mark.parametrize("one", OURS, ids=lambda one: one.name)

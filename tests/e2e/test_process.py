@@ -112,7 +112,8 @@ async def test_under_a_service_manager_without_targets(tmp_path: Path) -> None:
             "WATCHDOG_USEC": "200000",
             "FLOORWATCH_LISTEN_ADDRESS": "[::1]:0",
         }
-        async with daemon("listen: {address: '192.0.2.1:1'}\n", tmp_path, **env) as one:
+        quiet = "listen: {address: '192.0.2.1:1'}\ndiscovery: {local: false}\n"
+        async with daemon(quiet, tmp_path, **env) as one:
             assert one.url.startswith("http://[::1]:")
             await until(lambda: "READY=1" in listen(), "READY")
             assert (await one.get("-/ready"))[0] == 200
@@ -121,7 +122,8 @@ async def test_under_a_service_manager_without_targets(tmp_path: Path) -> None:
             await until(lambda: listen().count("WATCHDOG=1") >= fed + 3, "fed every 100 ms")
             assert await one.end() < ENDS_WITHIN_SECONDS
         assert (
-            "floorwatch: no targets are configured: only this host's GPUs are watched" in one.lines
+            "floorwatch: no targets are configured and discovery is off: only this host's GPUs are"
+            " watched" in one.lines
         )
         assert listen()[-1] == "STOPPING=1"
         assert told.count("READY=1") == 1

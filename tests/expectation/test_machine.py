@@ -143,6 +143,20 @@ def test_what_is_not_known_of_the_gpu() -> None:
         (SPEC, None, 8, 2, Layout(4, 2, "8 GPUs over 2 replicas, taken as tensor parallel")),
         (SPEC, ServerInfo(tensor_parallel=4), 8, 0, Layout(4, 2, "tensor parallel 4, as told")),
         (
+            SPEC,
+            ServerInfo(tensor_parallel=4, expert_parallel=4),
+            8,
+            0,
+            Layout(4, 2, "tensor parallel 4, as told"),
+        ),
+        (
+            SPEC,
+            ServerInfo(tensor_parallel=2, data_parallel=4, expert_parallel=8),
+            8,
+            4,
+            Layout(2, 4, "tensor parallel 2, as told; experts over 8 GPUs", experts=8),
+        ),
+        (
             replace(SPEC, tensor_parallel=2),
             ServerInfo(tensor_parallel=4),
             8,

@@ -301,6 +301,7 @@ OWN = SelfStats(
     process_cpu_seconds=12.5,
     process_resident_bytes=67_000_000,
     process_open_fds=42,
+    discovery={"local": (2, True), "http_sd[0]": (7, False)},
     deliveries=(
         Delivered(
             "http://am:9093", 1_200, (("rejected", 1), ("timeout", 3)), 2, 1, 1_796_000_000.0

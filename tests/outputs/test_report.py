@@ -112,7 +112,7 @@ def test_gpus_of_this_host() -> None:
         targets=(),
     )
     assert report(gpus=(unknown,)) == [
-        "no targets are configured",
+        "no server is configured, and none was found",
         "",
         "GPU 0 unnamed (not in the catalogue)",
     ]

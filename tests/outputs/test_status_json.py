@@ -118,6 +118,7 @@ def test_the_capped_server() -> None:
         "tensor_parallel": 1,
         "pipeline_parallel": 1,
         "data_parallel": None,
+        "expert_parallel": None,
         "up": True,
         "problem": None,
         "generation_tokens_total": 29_100,
@@ -213,6 +214,7 @@ def test_the_capped_server() -> None:
         ],
         "unknown": [{"what": "kv_cache_dtype", "reason": "the server does not tell"}],
         "notes": ["copies of two ranks agree"],
+        "found": None,
     }
 
 

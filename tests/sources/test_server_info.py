@@ -28,6 +28,7 @@ NO_BUFFER = ServerInfo(
     pipeline_parallel=1,
     data_parallel=1,
     data_parallel_attention=False,
+    expert_parallel=1,
     nodes=1,
     max_running_requests=40,
     role="unified",
@@ -93,6 +94,7 @@ async def test_an_old_sglang_has_the_older_route_only(serve: Serve, scraper: Mak
         pipeline_parallel=1,
         data_parallel=1,
         data_parallel_attention=False,
+        expert_parallel=1,
         nodes=1,
         max_running_requests=None,  # 8 was asked for; what runs is not told
         role="unified",
@@ -230,6 +232,23 @@ def test_adapters_are_not_the_model() -> None:
     assert known == ServerInfo(engine_version="0.32.0", model_path="/m", served_model_name="m")
 
 
+@pytest.mark.parametrize(
+    ("parallel", "experts_over"),
+    [
+        ({"tensor_parallel_size": 2, "data_parallel_size": 4, "enable_expert_parallel": True}, 8),
+        ({"tensor_parallel_size": 2, "enable_expert_parallel": True}, 2),
+        ({"tensor_parallel_size": 2, "enable_expert_parallel": False}, 1),
+        ({"tensor_parallel_size": 2}, None),
+        ({"enable_expert_parallel": True}, None),
+    ],
+)
+def test_experts_of_vllm_lie_over_all_gpus(
+    parallel: dict[str, Any], experts_over: int | None
+) -> None:
+    told = {"server_info": {"vllm_config": {"parallel_config": parallel}}}
+    assert server_info.from_recorded(told).expert_parallel == experts_over
+
+
 @pytest.mark.parametrize("balancer", ["data_parallel_external_lb", "data_parallel_hybrid_lb"])
 def test_ranks_of_other_addresses_are_not_counted(balancer: str) -> None:
     parallel = {"data_parallel_size": 8, "data_parallel_size_local": 2, balancer: True}
@@ -359,6 +378,7 @@ def test_recorded_fields_are_those_of_the_format() -> None:
         "tp_size": 1,
         "pp_size": 1,
         "dp_size": 1,
+        "ep_size": 1,
         "enable_dp_attention": False,
         "nnodes": 1,
         "disaggregation_mode": "null",

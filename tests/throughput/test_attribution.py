@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -102,6 +103,48 @@ def test_world_size(
     target: TargetSpec, info: ServerInfo | None, replicas: int, world: int | None
 ) -> None:
     assert world_size(target, info, replicas) == world
+
+
+# ------------------------------------------------------------------ seen by discovery
+
+
+def seen(*uuids: str, because: str = "its process 41 holds them", **more: Any) -> TargetSpec:
+    return replace(spec(**more), gpus_found=uuids, gpus_because=because)
+
+
+def test_gpus_that_discovery_saw_go_before_counting() -> None:
+    two = found(seen("GPU-1", "GPU-3"), gpus(4), alone=False)
+    assert (two.gpu_count, two.how) == (2, "its process 41 holds them")
+    assert fractions(two) == [(1, "share", None, 0.5), (3, "share", None, 0.5)]
+
+
+def test_what_the_operator_lists_goes_before_what_discovery_saw() -> None:
+    assert found(replace(seen("GPU-1"), gpus=(0,)), gpus(2)).how == "configured"
+    spans = found(seen("GPU-0", "GPU-1", count=4), gpus(2))
+    assert (spans.gpu_count, [share.fraction for share in spans.shares]) == (4, [0.25, 0.25])
+    fewer = found(seen("GPU-0", "GPU-1", count=1), gpus(2))
+    assert (fewer.gpu_count, fewer.how) == (1, "configured gpu_count")
+
+
+def test_more_ranks_than_gpus_here_span_hosts() -> None:
+    spans = found(seen("GPU-0", tensor=2), gpus(1))
+    assert (spans.gpu_count, [share.fraction for share in spans.shares]) == (2, [0.5])
+
+
+def test_a_server_on_no_gpu_gets_none() -> None:
+    none = found(seen(because="its processes are seen"), gpus(1))
+    assert (none.gpu_count, none.shares) == (None, ())
+    assert none.unknown is not None
+    assert none.unknown.reason == (
+        f"its processes are on no GPU of this host; its processes are seen: {KEY}"
+    )
+
+
+def test_why_discovery_saw_none_is_told() -> None:
+    blind = replace(spec(), gpus_because="pid 41 is not visible here")
+    unknown = found(blind, gpus(2)).unknown
+    assert unknown is not None
+    assert unknown.reason.endswith(f"; pid 41 is not visible here: {KEY}")
 
 
 # ----------------------------------------------------------------------- configured GPUs
