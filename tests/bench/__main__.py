@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
-from tests.bench import bench_parser
+from tests.bench import bench_parser, discovery
 
 bench_parser.main()
+discovery.main()

@@ -15,6 +15,8 @@ from pathlib import Path
 
 _SERVER = """\
 import json
+import os
+import subprocess
 import sys
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -55,6 +57,8 @@ class Handler(BaseHTTPRequestHandler):
         pass
 
 
+if "ENGINE_LIKE_CHILD" in os.environ:
+    subprocess.Popen([sys.executable, "-c", os.environ["ENGINE_LIKE_CHILD"]])
 ThreadingHTTPServer(("127.0.0.1", int(option("--port", "0"))), Handler).serve_forever()
 """
 
@@ -88,9 +92,9 @@ _MODULES = {
 
 @asynccontextmanager
 async def engine_like(
-    engine: str, folder: Path, port: int, *, model: str
+    engine: str, folder: Path, port: int, *, model: str, child: str | None = None
 ) -> AsyncIterator[asyncio.subprocess.Process]:
-    """Such a process, until the block is left."""
+    """Such a process, until the block is left; `child`: a program that it starts below it."""
     module, page = _MODULES[engine]
     path = folder.joinpath(*module.split(".")).with_suffix(".py")
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -109,7 +113,11 @@ async def engine_like(
         str(port),
         "--api-key",
         "SECRET-KEY",
-        env={**os.environ, "PYTHONPATH": str(folder)},
+        env={
+            **os.environ,
+            "PYTHONPATH": str(folder),
+            **({} if child is None else {"ENGINE_LIKE_CHILD": child}),
+        },
     )
     try:
         yield process
