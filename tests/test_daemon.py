@@ -28,7 +28,7 @@ from monitor.serving import CannotListen
 from tests.deadlines import until
 from tests.served_engine import ServedEngine
 
-FAST = "poll_interval: 100ms\nlisten: {address: '127.0.0.1:0'}\n"
+FAST = "poll_interval: 100ms\nlisten: {address: '127.0.0.1:0'}\ndiscovery: {local: false}\n"
 
 
 def config_of(*engines: ServedEngine, head: str = FAST, **settings: object) -> Config:

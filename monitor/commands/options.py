@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import dataclass
+from urllib.parse import urlsplit
 
 from pydantic import ValidationError
 
 from monitor.config import Config
-from monitor.config.errors import ConfigInvalid
+from monitor.config.errors import ConfigInvalid, shown
 from monitor.config.outputs import ListenConfig
 from monitor.config.values import parse_duration, parse_size, share
 
@@ -20,6 +21,9 @@ _PEAK = re.compile(
     r"(?P<value>[0-9]+(?:\.[0-9]+)?) *(?P<scale>[GTPE])(?:FL)?OP/?S? +(?P<precision>[a-z0-9_]+)",
     re.IGNORECASE,
 )
+_PLACE = re.compile(r"[!-z|~]+")
+"""Printable characters but for braces, which would be read as a template."""
+
 _TERA = {"g": 1e-3, "t": 1.0, "p": 1e3, "e": 1e6}
 
 
@@ -58,6 +62,19 @@ def listening_on(config: Config, address: str) -> Config:
         told = error.errors()[0]["msg"].removeprefix("Value error, ")
         raise ConfigInvalid([f"--listen: {told}"]) from None
     return config.model_copy(update={"listen": listen})
+
+
+def place(url: str, option: str) -> str:
+    """A URL, or a path where the documents are read."""
+    try:
+        urlsplit(url)
+        usable = _PLACE.fullmatch(url) is not None
+    except ValueError:
+        usable = False
+    if not usable:
+        expected = "a URL or a path without spaces and braces"
+        raise ConfigInvalid([f"{option}: expected {expected}, got {shown(url)}"])
+    return url
 
 
 def positive(value: float, option: str) -> float:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from urllib.parse import urlsplit
 
 from monitor.commands.console import show
+from monitor.commands.options import place
 from monitor.config import Config
 from monitor.config.errors import ConfigInvalid, shown
 from monitor.config.values import parse_duration
@@ -13,9 +13,6 @@ from monitor.outputs.rule_fit import DROPPED_LABELS, LONGEST_FOR_SECONDS, RUNBOO
 from monitor.outputs.rules import rule_file
 
 _LABEL = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
-_PLACE = re.compile(r"[!-z|~]+")
-"""Printable characters but for braces, which would be read as a template."""
-
 _KEPT = frozenset({"alertname", "severity", "target", "gpu", "uuid"})
 """Labels that alerts are told apart by."""
 
@@ -27,15 +24,19 @@ def rules(
     *,
     runbook_url: str | None,
     dashboard_url: str | None,
+    grafana_url: str | None,
     job: str,
     without: tuple[str, ...],
     wait: str | None,
 ) -> int:
     """Print the rule file. `wait`: the `for` of FloorwatchBelowFloor, None: what fits."""
+    if None not in (dashboard_url, grafana_url):
+        raise ConfigInvalid(["give either --grafana-url or --dashboard-url, not both"])
     options = RuleOptions(
         poll_interval_seconds=config.poll_interval_seconds,
-        runbook_url=RUNBOOKS if runbook_url is None else _place(runbook_url, "--runbook-url"),
-        dashboard_url=None if dashboard_url is None else _place(dashboard_url, "--dashboard-url"),
+        runbook_url=RUNBOOKS if runbook_url is None else place(runbook_url, "--runbook-url"),
+        dashboard_url=None if dashboard_url is None else place(dashboard_url, "--dashboard-url"),
+        grafana_url=None if grafana_url is None else place(grafana_url, "--grafana-url"),
         status_page=_status_page(config),
         job=_job(job),
         dropped_labels=tuple(dict.fromkeys((*DROPPED_LABELS, *map(_label, without)))),
@@ -49,19 +50,6 @@ def _status_page(config: Config) -> str:
     host, port = config.listen.host, config.listen.port
     name = _EVERY_INTERFACE.get(host, f"[{host}]" if ":" in host else host)
     return f"http://{name}:{port}/"
-
-
-def _place(url: str, option: str) -> str:
-    """A URL, or a path where the documents are read."""
-    try:
-        urlsplit(url)
-        usable = _PLACE.fullmatch(url) is not None
-    except ValueError:
-        usable = False
-    if not usable:
-        expected = "a URL or a path without spaces and braces"
-        raise ConfigInvalid([f"{option}: expected {expected}, got {shown(url)}"])
-    return url
 
 
 def _job(job: str) -> str:

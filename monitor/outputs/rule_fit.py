@@ -39,12 +39,14 @@ class RuleOptions:
 
     `dropped_labels`: labels of the scrape that no alert is told apart by. `job`: the daemons' job.
     `below_floor_for_seconds`: None: what fits the windows. `dashboard_url`: a dashboard with a
-    variable `target`; None: `status_page`.
+    variable `target`; `grafana_url`: a Grafana with the shipped dashboards, which goes before it;
+    both None: `status_page`.
     """
 
     poll_interval_seconds: float = 1.0
     runbook_url: str = RUNBOOKS
     dashboard_url: str | None = None
+    grafana_url: str | None = None
     status_page: str = "http://127.0.0.1:9838/"
     job: str = "floorwatch"
     dropped_labels: tuple[str, ...] = DROPPED_LABELS

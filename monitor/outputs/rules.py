@@ -12,6 +12,7 @@ import yaml
 from monitor.model import JudgementSettings
 from monitor.outputs import rule_texts as texts
 from monitor.outputs.alert_rules import Alert, alerts
+from monitor.outputs.dashboards.layout import GPU, HEALTH, SERVER
 from monitor.outputs.recording_rules import recorded
 from monitor.outputs.rule_fit import Fit, RuleOptions, prometheus_duration
 
@@ -62,12 +63,21 @@ def _alert_rule(alert: Alert, options: RuleOptions) -> dict[str, Any]:
             "summary": alert.summary,
             "description": alert.description,
             "runbook_url": f"{options.runbook_url.rstrip('/')}/{alert.name}.md",
-            "dashboard_url": _dashboard(options, of_target=texts.TARGET in alert.summary),
+            "dashboard_url": _dashboard(options, alert.summary),
         },
     }
 
 
-def _dashboard(options: RuleOptions, *, of_target: bool) -> str:
+def _dashboard(options: RuleOptions, summary: str) -> str:
+    """Where an alert leads; its summary tells what it is of: a server, a GPU, a daemon."""
+    of_target, of_gpu = texts.TARGET in summary, texts.GPU in summary
+    if options.grafana_url is not None:
+        board, label = (
+            (SERVER, "target") if of_target else (GPU, "uuid") if of_gpu else (HEALTH, "instance")
+        )
+        # A variable without a value would choose nothing: then it is left out.
+        chosen = f"{{{{ with $labels.{label} }}}}?var-{label}={{{{ . | urlquery }}}}{{{{ end }}}}"
+        return f"{options.grafana_url.rstrip('/')}/d/{board}{chosen}"
     url = options.dashboard_url
     if url is None or not of_target:
         return url or options.status_page

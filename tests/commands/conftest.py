@@ -16,6 +16,8 @@ def floorwatch(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPat
     for name in os.environ:
         if name.startswith("FLOORWATCH_"):
             monkeypatch.delenv(name)
+    # There may be real servers on the host that runs the tests.
+    monkeypatch.setenv("FLOORWATCH_DISCOVERY_LOCAL", "false")
     return CommandLine(capsys)
 
 

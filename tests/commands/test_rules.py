@@ -100,6 +100,23 @@ def test_addresses_of_ones_own(floorwatch: CommandLine) -> None:
     )
 
 
+def test_alerts_lead_to_the_shipped_dashboards(floorwatch: CommandLine) -> None:
+    found = rules(floorwatch, "--grafana-url", "https://grafana.example/")
+    links = {name: rule["annotations"]["dashboard_url"] for name, rule in found.items()}
+
+    def led(board: str, label: str) -> str:
+        chosen = f"?var-{label}={{{{ . | urlquery }}}}"
+        with_label = f"{{{{ with $labels.{label} }}}}{chosen}{{{{ end }}}}"
+        return f"https://grafana.example/d/floorwatch-{board}{with_label}"
+
+    assert links["FloorwatchDrift"] == links["FloorwatchTargetDown"] == led("server", "target")
+    assert links["FloorwatchGpuLost"] == links["FloorwatchGpuThrottled"] == led("gpu", "uuid")
+    assert links["FloorwatchStale"] == links["FloorwatchWatchdog"] == led("health", "instance")
+    both = floorwatch("rules", "--grafana-url", "https://g", "--dashboard-url", "https://d")
+    assert (both.code, both.out) == (2, "")
+    assert both.err == "floorwatch: give either --grafana-url or --dashboard-url, not both\n"
+
+
 def test_labels_and_job_of_ones_own(floorwatch: CommandLine, tmp_path: Path) -> None:
     text = printed(
         floorwatch, "--without", "container", "--without", "pod", "--job", 'gpu "fleet" \\ 1'
@@ -127,6 +144,7 @@ def test_the_wait_below_the_floor(floorwatch: CommandLine, given: str, shown: st
         (("--runbook-url", ""), "--runbook-url: expected a URL or a path"),
         (("--dashboard-url", "https://g/{{ $x }}"), "--dashboard-url: expected a URL or a path"),
         (("--dashboard-url", "http://[::1"), "--dashboard-url: expected a URL or a path"),
+        (("--grafana-url", "g x"), "--grafana-url: expected a URL or a path"),
         (("--job", ""), "--job: expected the job's name"),
         (("--job", "a\nb"), "--job: expected the job's name"),
         (("--without", "a-b"), "--without: expected a label of the scrape such as node"),

@@ -83,7 +83,7 @@ async def _main(seconds: float) -> None:
         ):
             await asyncio.sleep(20.0)
             begun = time.monotonic()
-            async with daemon(CONFIG, folder) as one:
+            async with daemon(CONFIG, folder, FLOORWATCH_DISCOVERY_LOCAL="true") as one:
                 found: dict[str, float] = {}
                 while time.monotonic() - begun < seconds:
                     for target in (await one.status()).get("targets", ()):

@@ -24,9 +24,17 @@ ENDS_WITHIN_SECONDS = 15.0
 
 
 def environment(**more: str) -> dict[str, str]:
-    """This environment without the caller's FLOORWATCH_*, with JSON logs."""
+    """This environment without the caller's FLOORWATCH_*, with JSON logs.
+
+    Servers of this host are not looked for, unless a test asks for it: there may be others.
+    """
     bare = {key: value for key, value in os.environ.items() if not key.startswith("FLOORWATCH_")}
-    return {**bare, "FLOORWATCH_LOG_FORMAT": "json", "PYTHONUNBUFFERED": "1", **more}
+    ours = {
+        "FLOORWATCH_LOG_FORMAT": "json",
+        "FLOORWATCH_DISCOVERY_LOCAL": "false",
+        "PYTHONUNBUFFERED": "1",
+    }
+    return {**bare, **ours, **more}
 
 
 async def finished(*arguments: str, **env: str) -> tuple[int, str, str]:

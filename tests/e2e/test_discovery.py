@@ -21,6 +21,9 @@ state: {state}
 """
 
 
+LOOKING = {"FLOORWATCH_DISCOVERY_LOCAL": "true"}
+
+
 def free_port() -> int:
     with socket.create_server(("127.0.0.1", 0)) as free:
         return int(free.getsockname()[1])
@@ -58,7 +61,7 @@ async def test_both_engines_are_found_followed_and_missed(tmp_path: Path) -> Non
         sglang = await stack.enter_async_context(
             engine_like("sglang", tmp_path / "s", second, model="org/two")
         )
-        async with daemon(config, tmp_path) as one:
+        async with daemon(config, tmp_path, **LOOKING) as one:
             vllm = await until_served(one, first, "org/one")
             other = await until_served(one, second, "org/two")
             assert (vllm["engine"], other["engine"]) == ("vllm", "sglang")
@@ -82,7 +85,7 @@ async def test_both_engines_are_found_followed_and_missed(tmp_path: Path) -> Non
             await until_told(lambda: down_alerts(one, second), "the loss", 40.0)
             one.process.kill()
             await one.process.wait()
-        async with daemon(config, tmp_path) as again:
+        async with daemon(config, tmp_path, **LOOKING) as again:
             await until_served(again, first, "org/one")
             await until_told(lambda: down_alerts(again, second), "the loss, still", 40.0)
             found = await target(again, second)
@@ -107,6 +110,7 @@ async def test_a_found_server_moves_into_the_file(tmp_path: Path) -> None:
                 str(tmp_path / "config.yaml"),
                 "--write-config",
                 str(written),
+                **LOOKING,
             )
             assert "Traceback" not in err
             return f"127.0.0.1:{port}/metrics" in written.read_text()
