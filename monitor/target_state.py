@@ -37,10 +37,19 @@ from monitor.throughput.meter import Meter
 
 
 @dataclass(frozen=True, slots=True)
+class Expected:
+    """What was last expected of a target; `basis`: all that it holds for."""
+
+    basis: tuple[object, ...]
+    expectation: Expectation
+
+
+@dataclass(frozen=True, slots=True)
 class TargetState:
     """What is remembered of one target.
 
-    `moved_at`: the page on which work last showed. `served`: its model's constants.
+    `moved_at`: the page on which work last showed. `served`: its model's constants. `expected`: the
+    expectation of the last tick that worked it out.
     `model_config` is the config that the server's own word led to, as of its last info.
     `maintenance_until`: Unix time up to which the operator wants no alarms; it may have passed.
     """
@@ -64,6 +73,7 @@ class TargetState:
     cost: Cost = Cost()
     backlog: Backlog = Backlog()
     maintenance_until: float | None = None
+    expected: Expected | None = None
 
 
 _NO_MODEL = Unknown("model", "no model config is at hand")

@@ -1,10 +1,15 @@
 """Every target of a tick as it is judged: its figures, and those of the others on its GPUs.
 
 Pure, part of the core: (plan, targets, fleet, now) -> one `View` a target.
+
+What is expected rests on the short window, which hardly moves between two ticks, and costs more
+than all the rest: it is worked out anew `PER_SHORT_WINDOW` times in one, each target at a moment of
+its own, and at once when anything but the load has changed.
 """
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -27,9 +32,11 @@ from monitor.model import (
     TargetSpec,
     Unknown,
 )
-from monitor.target_state import TargetState, evidence_of, replicas_of, runs_here
+from monitor.target_state import Expected, TargetState, evidence_of, replicas_of, runs_here
 from monitor.throughput import meter as metering
 from monitor.throughput.attribution import attribute, share_gpus
+
+PER_SHORT_WINDOW = 60
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,21 +92,27 @@ def _view(
     }
     uuids = tuple(dict.fromkeys(share.uuid for share in attribution.shares if share.uuid))
     activity = _activity(fleet, uuids, settings.short_window_seconds)
-    expectation, model = expectation_of(
-        spec,
-        state,
-        attribution,
-        fleet,
-        site.catalogue,
-        site.fit,
-        rates,
-        settings,
-        calibration=state.learned.calibration(settings),
-        activity=activity,
-    )
+    basis = _basis(spec, state, attribution, site)
+    model = state.served
+    if model is not None and state.expected is not None and state.expected.basis == basis:
+        expectation = state.expected.expectation
+    else:
+        expectation, model = expectation_of(
+            spec,
+            state,
+            attribution,
+            fleet,
+            site.catalogue,
+            site.fit,
+            rates,
+            settings,
+            calibration=state.learned.calibration(settings),
+            activity=activity,
+        )
+    expected = Expected(basis, expectation)
     if (why := doubt(state.found)) is not None:
         expectation = _doubted(expectation, why)
-    state = replace(state, served=model)
+    state = replace(state, served=model, expected=expected)
     evidence = replace(
         evidence_of(settings, spec, state, attribution, expectation, rates, site.now),
         gpus=activity,
@@ -108,6 +121,31 @@ def _view(
         strangers=strangers_of(fleet, uuids, servers),
     )
     return View(spec, state, attribution, expectation, rates, evidence)
+
+
+def _basis(
+    spec: TargetSpec, state: TargetState, attribution: Attribution, site: Site
+) -> tuple[object, ...]:
+    """All that an expectation rests on besides the load, and which turn of the load's it is."""
+    every = site.settings.short_window_seconds / PER_SHORT_WINDOW
+    phase = zlib.crc32(spec.name.encode()) % 1024 / 1024
+    observation = state.observation
+    return (
+        int(site.now.monotonic_seconds / every + phase),
+        spec,
+        attribution,
+        site.settings,
+        site.catalogue,
+        site.fit,
+        site.fleet.nvml_up,
+        state.meter.engine,
+        state.problem is None,
+        None if observation is None else observation.kv_cache_dtype,
+        state.info,
+        state.model_config,
+        state.model_config_because,
+        state.learned.calibration(site.settings),
+    )
 
 
 def _activity(

@@ -76,3 +76,33 @@ def test_maintenance_until_its_time_is_over() -> None:
     (target,) = status.targets
     assert target.judgement.verdict is Verdict.CONCURRENCY_LIMITED
     assert target.maintenance_until_wall_seconds is None
+
+
+def test_what_is_expected_is_worked_out_a_few_times_in_a_window() -> None:
+    plan, state, at = capped()
+    settings = replace(plan.settings, short_window_seconds=300.0)
+    plan = replace(plan, settings=settings)
+    name = plan.targets[0].name
+    expectations = []
+    for second in range(12):
+        now = replace(at, monotonic_seconds=at.monotonic_seconds + second / 2.0)
+        state, _ = conclude(plan, state, now)
+        expected = state.targets[name].expected
+        assert expected is not None
+        expectations.append(expected.expectation)
+    kinds = [one is other for one, other in zip(expectations, expectations[1:], strict=False)]
+    assert 1 <= kinds.count(False) <= 2, "5.5 s hold one or two turns of 5 s"
+
+
+def test_what_changes_what_is_expected_counts_at_once() -> None:
+    plan, state, at = capped()
+    plan = replace(plan, settings=replace(plan.settings, short_window_seconds=300.0))
+    state, _ = conclude(plan, state, at)
+    name = plan.targets[0].name
+    before = state.targets[name].expected
+    told = replace(state.targets[name], info=None)
+    state, _ = conclude(plan, replace(state, targets={name: told}), at)
+    after = state.targets[name].expected
+    assert before is not None
+    assert after is not None
+    assert after.basis != before.basis
