@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import cache, partial
+from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 from monitor.assembly import catalogue_of, plan_of
 from monitor.config import parse, scaled
@@ -78,10 +80,13 @@ def test_maintenance_until_its_time_is_over() -> None:
     assert target.maintenance_until_wall_seconds is None
 
 
+LONGER: Any = {"windows_seconds": (5.0, 10.0, 30.0, 300.0), "short_window_seconds": 300.0}
+"""A short window of which a turn is 5 s."""
+
+
 def test_what_is_expected_is_worked_out_a_few_times_in_a_window() -> None:
     plan, state, at = capped()
-    settings = replace(plan.settings, short_window_seconds=300.0)
-    plan = replace(plan, settings=settings)
+    plan = replace(plan, settings=replace(plan.settings, **LONGER))
     name = plan.targets[0].name
     expectations = []
     for second in range(12):
@@ -90,13 +95,13 @@ def test_what_is_expected_is_worked_out_a_few_times_in_a_window() -> None:
         expected = state.targets[name].expected
         assert expected is not None
         expectations.append(expected.expectation)
-    kinds = [one is other for one, other in zip(expectations, expectations[1:], strict=False)]
+    kinds = [one is other for one, other in pairwise(expectations)]
     assert 1 <= kinds.count(False) <= 2, "5.5 s hold one or two turns of 5 s"
 
 
 def test_what_changes_what_is_expected_counts_at_once() -> None:
     plan, state, at = capped()
-    plan = replace(plan, settings=replace(plan.settings, short_window_seconds=300.0))
+    plan = replace(plan, settings=replace(plan.settings, **LONGER))
     state, _ = conclude(plan, state, at)
     name = plan.targets[0].name
     before = state.targets[name].expected
