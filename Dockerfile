@@ -20,6 +20,8 @@ LABEL org.opencontainers.image.title="floorwatch" \
       org.opencontainers.image.description="Live throughput monitor for LLM inference servers" \
       org.opencontainers.image.licenses="Apache-2.0"
 COPY --from=build /opt/floorwatch /opt/floorwatch
+# A new volume for `state:` takes its owner from here.
+RUN install -d -o 65532 -g 65532 -m 0700 /var/lib/floorwatch
 # Nothing is written, so the root file system may be read-only. NVML is all that is wanted of the
 # NVIDIA driver.
 ENV PATH=/opt/floorwatch/bin:$PATH \
