@@ -6,8 +6,8 @@ Rules of this file:
    labels and `alert_labels`, as the rule's alert is: with both on there is one alert, not two.
    No label holds a figure. An empty label is no label.
 2. Alarms that the daemon judges over windows are told at once. Tickets, lost GPUs and throttled
-   ones wait as long as the rule's `for`, and GPUs' are held as long as its `keep_firing_for`, or
-   they would come and go with one odd reading.
+   ones wait as long as the rule's `for`. Each is held as long as its rule's `keep_firing_for`:
+   where both tell, the one that resolved first would be contradicted by the other.
 3. `startsAt` is the alarm's own since, which the state keeps, and never in the future.
 4. Names, severities and summaries are those of `alert_rules`; figures stand in annotations.
 """
@@ -53,9 +53,6 @@ POWER_CAP = "sw_power_cap"
 JUDGED_OVER_WINDOWS = frozenset(
     {"FloorwatchBelowFloor", "FloorwatchStalled", "FloorwatchTargetDown"}
 )
-
-HELD = frozenset({"FloorwatchGpuLost", THROTTLED})
-"""Of the latest reading or the last minute: all others are held by the judgement itself."""
 
 _RANKS = ("critical", "warning", "info")
 _NO_FLOOR_MATTERS = frozenset({"FloorwatchStalled", "FloorwatchTargetDown"})
@@ -123,7 +120,9 @@ class AlertsToPush:
                 told = _told(seen, rule, labels, first, now)
                 known[labels] = _Memory(first, now, told)
         for labels, memory in before.items():
-            if labels not in known and _held(memory, rules[dict(labels)["alertname"]], now):
+            if labels in known or not _held(memory, rules[dict(labels)["alertname"]], now):
+                continue
+            if _is_there(dict(labels), status, alert_labels):
                 known[labels] = memory
         self._known = known
         return tuple(memory.told for memory in known.values() if memory.told is not None)
@@ -146,7 +145,18 @@ def _told(
 def _held(memory: _Memory, rule: Alert, now: Instant) -> bool:
     """Whether one that is not seen now is still told: it may come and go within the rule's time."""
     gone = now.monotonic_seconds - memory.last.monotonic_seconds
-    return rule.name in HELD and memory.told is not None and gone < rule.keep_firing_seconds
+    return memory.told is not None and gone < rule.keep_firing_seconds
+
+
+def _is_there(labels: dict[str, str], status: Status, alert_labels: Mapping[str, str]) -> bool:
+    """Whether what an alert is of is still watched, and under the same labels."""
+    target = None
+    if (name := labels.get("target")) is not None:
+        target = next((one for one in status.targets if bounded(_plain(one.name)) == name), None)
+        if target is None:
+            return False
+    own = _own_labels(target, alert_labels)
+    return all(labels.get(label, "") == bounded(_plain(text)) for label, text in own.items())
 
 
 @lru_cache(maxsize=4)
@@ -248,16 +258,7 @@ def _served(gpu: GpuStatus, targets: Mapping[str, TargetStatus]) -> list[TargetS
 
 
 def _labels(seen: _Seen, rule: Alert, alert_labels: Mapping[str, str]) -> Labels:
-    """Prometheus adds external labels where an alert lacks them; so do we."""
-    told: dict[str, str] = {
-        name: value for name, value in alert_labels.items() if _LABEL_NAME.fullmatch(name)
-    }
-    if seen.status is not None:
-        told |= {
-            name: value
-            for name, value in seen.status.labels.items()
-            if name not in RESERVED_LABELS and _LABEL_NAME.fullmatch(name)
-        }
+    told = _own_labels(seen.status, alert_labels)
     if seen.target is not None:
         told["target"] = seen.target
     if seen.gpu is not None:
@@ -266,6 +267,18 @@ def _labels(seen: _Seen, rule: Alert, alert_labels: Mapping[str, str]) -> Labels
     return tuple(
         sorted((name, bounded(_plain(value))) for name, value in told.items() if value != "")
     )
+
+
+def _own_labels(target: TargetStatus | None, alert_labels: Mapping[str, str]) -> dict[str, str]:
+    """Prometheus adds external labels where an alert lacks them; so do we."""
+    told = {name: text for name, text in alert_labels.items() if _LABEL_NAME.fullmatch(name)}
+    if target is not None:
+        told |= {
+            name: text
+            for name, text in target.labels.items()
+            if name not in RESERVED_LABELS and _LABEL_NAME.fullmatch(name)
+        }
+    return told
 
 
 def _annotations(seen: _Seen, rule: Alert) -> dict[str, str]:

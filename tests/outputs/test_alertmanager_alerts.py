@@ -190,7 +190,21 @@ def test_a_ticket_waits_as_long_as_its_rule_does() -> None:
     assert one.since_wall_seconds == NOW.wall_seconds
     # After a restart its since, which the state keeps, says that it has lasted.
     assert "FloorwatchDrift" in pushed(status(targets=(target,), after=301.0))
-    assert pushed(status(targets=(ticket(),), after=302.0), to_push) == {}
+    # Held as long as the rule holds it: whoever resolved first would be contradicted.
+    assert RULES["FloorwatchDrift"]["keep_firing_for"] == "5m"
+    held = pushed(status(targets=(ticket(),), after=599.0), to_push)
+    assert held["FloorwatchDrift"].since_wall_seconds == NOW.wall_seconds
+    assert pushed(status(targets=(ticket(),), after=601.0), to_push) == {}
+
+
+def test_none_is_held_of_what_is_not_watched_any_more() -> None:
+    alarm = below_floor(since=NOW.wall_seconds)
+    for after in ((), (replace(CAPPED, labels={"team": "other"}),)):
+        to_push = AlertsToPush()
+        assert "FloorwatchBelowFloor" in pushed(status(alarm, targets=(CAPPED,)), to_push)
+        still = pushed(status(targets=(CAPPED,), after=1.0), to_push)
+        assert "FloorwatchBelowFloor" in still
+        assert "FloorwatchBelowFloor" not in pushed(status(targets=after, after=2.0), to_push)
 
 
 def test_a_clock_set_back_makes_none_wait_for_good_nor_start_in_the_future() -> None:
