@@ -62,8 +62,8 @@ def _pages(fit: Fit) -> Iterator[Alert]:
         CRITICAL,
         _target_expr(fit, "floorwatch_below_floor == 1"),
         f"{texts.TARGET} makes fewer tokens/s per GPU than its floor",
-        f"{texts.OF}{texts.STANDING} It has cost {texts.LOST} tokens within the last hour. "
-        f"{texts.EXPLAIN}",
+        f"{texts.OF}{texts.STANDING} Try: {texts.TRY}. It has cost {texts.LOST} tokens within the "
+        f"last hour. {texts.EXPLAIN}",
         for_seconds=fit.scaled(LONGEST_FOR_SECONDS) if wait is None else wait,
         keep_firing_seconds=fit.scaled(120.0),
     )
@@ -73,7 +73,7 @@ def _pages(fit: Fit) -> Iterator[Alert]:
         _target_expr(fit, 'floorwatch_verdict{verdict="stalled"} == 1', "verdict"),
         f"{texts.TARGET} has requests and makes no token",
         f"{texts.OF}No token for {settings.stall_seconds:g} s or more; {texts.RUNNING} running, "
-        f"{texts.WAITING} waiting; causes: {texts.CAUSES}.",
+        f"{texts.WAITING} waiting; causes: {texts.CAUSES}. Try: {texts.TRY}.",
         keep_firing_seconds=fit.scaled(60.0),
     )
     yield Alert(
@@ -86,7 +86,7 @@ def _pages(fit: Fit) -> Iterator[Alert]:
         ),
         f"{texts.TARGET} gives no metrics page",
         f"{texts.OF}The last scrape failed: {texts.PROBLEM}. Nothing can be said of its "
-        f"throughput. Causes: {texts.CAUSES}.",
+        f"throughput. Causes: {texts.CAUSES}. Try: {texts.TRY}.",
         for_seconds=settings.short_window_seconds,
         keep_firing_seconds=fit.scaled(60.0),
     )

@@ -22,6 +22,8 @@ def description(because: str, target: TargetStatus | None) -> str:
     for cause in causes:
         lines.append(f"cause {cause.cause}: {cause.evidence}")
         lines.append(f"try: {cause.advice}")
+    if target is not None and target.problem is not None and target.problem.hint:
+        lines.append(f"try: {target.problem.hint}")
     return _text(lines)
 
 

@@ -13,6 +13,8 @@ The template language: Prometheus, "Template reference" (Go's text/template with
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 OF = (
     '{{ $of := "" }}{{ range $name, $value := $labels }}'
     '{{ if match "^[a-zA-Z_][a-zA-Z0-9_]*$" $name }}'
@@ -44,6 +46,21 @@ def words(query: str, label: str, missing: str = "none told") -> str:
         f"{{{{ with printf {_text(query)} $of | query }}}}"
         f"{{{{ range $at, $one := sortByLabel {_text(label)} . }}}}"
         f"{{{{ if $at }}}}, {{{{ end }}}}{{{{ $one | label {_text(label)} }}}}{{{{ end }}}}"
+        f"{{{{ else }}}}{missing}{{{{ end }}}}"
+    )
+
+
+def chosen(query: str, label: str, sentences: Mapping[str, str], missing: str) -> str:
+    """For each of the query's series the sentence of its label's value; others say nothing."""
+    cases = "".join(
+        f"{{{{ {'else if' if place else 'if'} eq $is {_text(value)} }}}}{sentence}"
+        for place, (value, sentence) in enumerate(sentences.items())
+    )
+    return (
+        f"{{{{ with printf {_text(query)} $of | query }}}}"
+        f"{{{{ range $at, $one := sortByLabel {_text(label)} . }}}}"
+        f"{{{{ if $at }}}}; {{{{ end }}}}{{{{ $is := $one | label {_text(label)} }}}}"
+        f"{cases}{{{{ else }}}}{{{{ $is }}}}{{{{ end }}}}{{{{ end }}}}"
         f"{{{{ else }}}}{missing}{{{{ end }}}}"
     )
 
@@ -86,9 +103,54 @@ CLOCK = figure(
 )
 HEAT = figure("max(floorwatch_gpu_temperature_celsius{%s})", "%.0f C")
 
+EXPECTED = figure("avg(floorwatch_gpu_expected_tokens_per_second{%s})", "%.0f")
+
+WAYS: Mapping[str, str] = {
+    "fixed": "given by the operator",
+    "fraction": "the operator's share of another GPU's rate",
+    "reference": "a measured rate of another GPU, scaled by hardware figures",
+    "model": f"a share of the {EXPECTED} tokens/s per GPU that the load model expects at this load",
+    "baseline": "a share of this server's own best",
+}
+"""How the floor of each rule comes about."""
+
+HOW = chosen("floorwatch_floor_in_force{%s} == 1", "rule", WAYS, "not known")
+
+TRIES: Mapping[str, str] = {
+    "mamba_state_cap": "more mamba state slots, or a radix cache strategy that takes fewer",
+    "max_running_cap": "a higher cap (--max-running-requests, --max-num-seqs)",
+    "kv_cache_full": "more memory for the KV cache, an fp8 KV cache, or another replica",
+    "preemptions": "more memory for the KV cache, or a lower cap on running requests",
+    "thermal_throttle": "cooling: fans, airflow, the inlet's temperature",
+    "power_cap": "the power limit (nvidia-smi -q -d POWER)",
+    "hardware_slowdown": "the power supply and its cables; the BMC's log",
+    "pcie_link": "the slot and riser of the GPU; reseat it",
+    "nvlink": "NVLink errors (nvidia-smi nvlink -e) and the fabric manager",
+    "slow_gpu_in_group": "what holds that one GPU back: clocks, heat, another process",
+    "cuda_graphs_off": "CUDA graphs on (no --enforce-eager, no --disable-cuda-graph)",
+    "api_server_saturated": "more API servers (--api-server-count), or fewer, larger streams",
+    "host_cpu": "more or faster cores for the engine; nothing else on them",
+    "wrong_kernel_or_precision": "the engine's log for the kernels it chose; the quantisation",
+    "shared_gpu": "the other process away from this GPU",
+    "engine_hung": "a stack dump of the engine's processes, then a restart",
+    "engine_dead": "the engine's log and exit code, out of memory in dmesg; a restart",
+    "data_parallel_imbalance": "the balancer in front: the same work for each rank",
+    "prefix_cache_collapsed": "routing by prefix; what changed in the prompts",
+    "speculation_costs": "speculation off, or fewer draft tokens",
+    "gpu_lost": "the kernel's log (NVRM, XID); drain the host, reset the GPU",
+    "xid": "the XID's code in the kernel's log; a reset after a device fault",
+    "unknown": "the status page, and explain for the floor",
+}
+"""What to try first, by cause; the runbook and the status page say more."""
+
+TRY = chosen(
+    "count by (cause) (floorwatch_cause{%s} == 1)", "cause", TRIES, "what the runbook says"
+)
+
 STANDING = (
     f"Now: {MEASURED} generated tokens/s per GPU, floor {FLOOR} by the rule {RULE}, "
-    f"ratio {RATIO}, verdict {VERDICT}, causes: {CAUSES}, {RUNNING} running, {WAITING} waiting."
+    f"ratio {RATIO}, verdict {VERDICT}, causes: {CAUSES}, {RUNNING} running, {WAITING} waiting. "
+    f"The floor is {HOW}."
 )
 """What an operator wants to know of any target first."""
 

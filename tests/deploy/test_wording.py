@@ -6,6 +6,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
+import pytest
+
+from monitor.judgement.causes import CAUSES
+from monitor.model import FloorRule
+from monitor.outputs.rule_texts import TRIES, WAYS
 from tests.deploy.promtool import run_expressions, run_wording
 from tests.deploy.series import STUCK, TICK, finding, gpu
 
@@ -81,8 +86,10 @@ def test_below_floor_tells_the_figures_of_its_own_target(tmp_path: Path) -> None
             {"severity": "critical", "target": shown, "host": host},
             f"{shown} makes fewer tokens/s per GPU than its floor",
             f"Now: {figures}, verdict concurrency_limited, causes: mamba_state_cap, "
-            "max_running_cap, 19 running, 203 waiting. It has cost 360000 tokens within the last "
-            f"hour. How the floor comes about: floorwatch explain '{shown}' --config FILE.",
+            "max_running_cap, 19 running, 203 waiting. The floor is the operator's share of another "
+            "GPU's rate. Try: more mamba state slots, or a radix cache strategy that takes fewer; a "
+            "higher cap (--max-running-requests, --max-num-seqs). It has cost 360000 tokens within "
+            f"the last hour. How the floor comes about: floorwatch explain '{shown}' --config FILE.",
         )
 
     # 1500 tokens every 15 s are 360000 in an hour.
@@ -105,9 +112,9 @@ def test_what_is_not_known_is_said_to_be_unknown(tmp_path: Path) -> None:
             {"severity": "critical", "target": "a"},
             "a makes fewer tokens/s per GPU than its floor",
             "Now: unknown generated tokens/s per GPU, floor unknown by the rule unknown, ratio "
-            "unknown, verdict unknown, causes: none told, unknown running, unknown waiting. It has "
-            "cost unknown tokens within the last hour. How the floor comes about: floorwatch "
-            "explain 'a' --config FILE.",
+            "unknown, verdict unknown, causes: none told, unknown running, unknown waiting. The "
+            "floor is not known. Try: what the runbook says. It has cost unknown tokens within the "
+            "last hour. How the floor comes about: floorwatch explain 'a' --config FILE.",
         ),
         folder=tmp_path,
     )
@@ -126,7 +133,8 @@ def test_stalled_and_down_tell_why(tmp_path: Path) -> None:
         Said(
             {"severity": "critical", "target": "a"},
             "a has requests and makes no token",
-            "No token for 120 s or more; 3 running, unknown waiting; causes: engine_hung.",
+            "No token for 120 s or more; 3 running, unknown waiting; causes: engine_hung. Try: a "
+            "stack dump of the engine's processes, then a restart.",
         ),
         folder=tmp_path,
     )
@@ -141,7 +149,7 @@ def test_stalled_and_down_tell_why(tmp_path: Path) -> None:
             {"severity": "critical", "target": "a"},
             "a gives no metrics page",
             "The last scrape failed: timeout. Nothing can be said of its throughput. Causes: none "
-            "told.",
+            "told. Try: what the runbook says.",
         ),
         folder=tmp_path,
     )
@@ -195,7 +203,8 @@ class Ticket(NamedTuple):
 def test_tickets_tell_the_findings(tmp_path: Path) -> None:
     unknown = (
         "Now: unknown generated tokens/s per GPU, floor unknown by the rule unknown, ratio "
-        "unknown, verdict unknown, causes: none told, unknown running, unknown waiting."
+        "unknown, verdict unknown, causes: none told, unknown running, unknown waiting. The floor is "
+        "not known."
     )
     of = {"severity": "warning", "target": "a", "team": "search"}
     texts = (
@@ -325,3 +334,38 @@ def test_the_fleet_is_summed_by_kind_of_gpu(tmp_path: Path) -> None:
         },
         tmp_path,
     )
+
+
+@pytest.mark.parametrize(
+    ("rule", "how"),
+    [
+        ("fixed", "given by the operator"),
+        ("model", "a share of the 1450 tokens/s per GPU that the load model expects at this load"),
+        ("reference", "a measured rate of another GPU, scaled by hardware figures"),
+    ],
+)
+def test_each_rule_says_how_its_floor_comes_about(rule: str, how: str, tmp_path: Path) -> None:
+    of = 'instance="i",job="floorwatch",target="a"'
+    check(
+        "FloorwatchBelowFloor",
+        {
+            f"floorwatch_below_floor{{{of}}}": "1+0x20",
+            f'floorwatch_floor_in_force{{{of},rule="{rule}"}}': "1+0x20",
+            f'floorwatch_gpu_expected_tokens_per_second{{{of},gpu="0"}}': "1450+0x20",
+        },
+        "5m",
+        Said(
+            {"severity": "critical", "target": "a"},
+            "a makes fewer tokens/s per GPU than its floor",
+            f"Now: unknown generated tokens/s per GPU, floor unknown by the rule {rule}, ratio "
+            "unknown, verdict unknown, causes: none told, unknown running, unknown waiting. The "
+            f"floor is {how}. Try: what the runbook says. It has cost unknown tokens within the "
+            "last hour. How the floor comes about: floorwatch explain 'a' --config FILE.",
+        ),
+        folder=tmp_path,
+    )
+
+
+def test_every_cause_and_rule_has_its_sentence() -> None:
+    assert set(TRIES) == {cause.name for cause in CAUSES} | {"unknown"}
+    assert set(WAYS) == {rule.value for rule in FloorRule}
